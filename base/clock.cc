@@ -1,0 +1,17 @@
+#include "base/clock.h"
+
+#include <chrono>
+
+namespace pagoda::base {
+
+int64_t SystemClock::now_us() const {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+}
+
+int64_t SystemClock::unix_s() const {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+}
+
+}  // namespace pagoda::base

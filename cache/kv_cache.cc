@@ -1,0 +1,246 @@
+#include "cache/kv_cache.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace pagoda::cache {
+
+// The tables of a lease, by ordinals:
+//
+//   0 ........ n_tree ............ promised_end ........ size
+//   in the tree    promised: private      private, of the
+//   and locked     for now, will be       sequence's own
+//                  committed              answer
+struct PrefixLease::State {
+  CacheScope scope;
+  NodeId end;  // of the locked path
+  std::vector<std::vector<BlockId>> tables;
+  int32_t ready_len = 0;
+  int32_t n_tree = 0;
+  int32_t promised_end = 0;           // 0 once the promise is kept
+  std::vector<int32_t> promised;      // the tokens up to promised_end
+  size_t index = 0;                   // in KvCache::leases_
+};
+
+PrefixLease::PrefixLease() = default;
+PrefixLease::PrefixLease(KvCache* cache, std::unique_ptr<State> state)
+    : cache_(cache), state_(std::move(state)) {}
+PrefixLease::PrefixLease(PrefixLease&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)), state_(std::move(other.state_)) {}
+PrefixLease& PrefixLease::operator=(PrefixLease&& other) noexcept {
+  if (this != &other) {
+    if (cache_ != nullptr) cache_->release_state(*state_);
+    cache_ = std::exchange(other.cache_, nullptr);
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+PrefixLease::~PrefixLease() {
+  if (cache_ != nullptr) cache_->release_state(*state_);
+}
+int32_t PrefixLease::ready_len() const { return state_->ready_len; }
+std::span<const std::vector<BlockId>> PrefixLease::tables() const { return state_->tables; }
+
+KvCache::KvCache(KvCacheConfig config)
+    : config_(config),
+      pool_(config.n_blocks),
+      tree_(config.block_size, config.n_groups, config.identity) {
+  CHECK_GT(config.block_size, 0);
+  CHECK_EQ(config.block_size % kPageTokens, 0);
+  CHECK_GT(config.n_groups, 0);
+}
+
+KvCache::~KvCache() { CHECK_EQ(leases_.size(), size_t{0}); }
+
+int32_t KvCache::max_hit_ordinals(std::span<const int32_t> tokens) const {
+  CHECK(!tokens.empty());
+  return static_cast<int32_t>(tokens.size() - 1) / config_.block_size;
+}
+
+Probe KvCache::probe(const CacheScope& scope, std::span<const int32_t> tokens,
+                     UseCache use) const {
+  Probe found;
+  if (!config_.prefix_caching || use == UseCache::kNo) return found;
+  const int32_t most = max_hit_ordinals(tokens);
+  const TreeMatch match = tree_.match(scope, tokens, most);
+  found.cached_len = match.n_matched * config_.block_size;
+  found.promised_len = found.cached_len;
+  found.n_blocks_taken = match.n_unlocked * config_.n_groups;
+  for (const LeaseState* owner : leases_) {
+    if (owner->promised_end <= match.n_matched || !(owner->scope == scope)) continue;
+    const auto [end, unused] = std::ranges::mismatch(owner->promised, tokens);
+    const auto same = static_cast<int32_t>(end - owner->promised.begin()) / config_.block_size;
+    found.promised_len = std::max(found.promised_len, std::min(same, most) * config_.block_size);
+  }
+  return found;
+}
+
+PrefixLease KvCache::acquire(const CacheScope& scope, std::span<const int32_t> tokens,
+                             UseCache use) {
+  auto state = std::make_unique<LeaseState>();
+  state->scope = scope;
+  state->tables.resize(static_cast<size_t>(config_.n_groups));
+  if (config_.prefix_caching) {
+    const int32_t most = use == UseCache::kNo ? 0 : max_hit_ordinals(tokens);
+    state->end = tree_.lock(scope, tokens, most, state->tables);
+    state->n_tree = static_cast<int32_t>(state->tables[0].size());
+    state->ready_len = state->n_tree * config_.block_size;
+    state->promised_end = static_cast<int32_t>(tokens.size()) / config_.block_size;
+    if (state->promised_end > state->n_tree) {
+      state->promised.assign(tokens.begin(),
+                             tokens.begin() + state->promised_end * config_.block_size);
+    } else {
+      state->promised_end = 0;
+    }
+    if (use == UseCache::kYes) n_hit_tokens_ += state->ready_len;
+  }
+  state->index = leases_.size();
+  leases_.push_back(state.get());
+  return PrefixLease(this, std::move(state));
+}
+
+int32_t KvCache::n_blocks_for(int32_t n_tokens) const {
+  return (n_tokens + config_.block_size - 1) / config_.block_size * config_.n_groups;
+}
+
+int32_t KvCache::n_blocks_to_cover(const PrefixLease& lease, int32_t n_tokens) const {
+  const auto have = static_cast<int32_t>(lease.state_->tables[0].size()) * config_.n_groups;
+  return std::max(0, n_blocks_for(n_tokens) - have);
+}
+
+int32_t KvCache::n_available() const {
+  return pool_.n_free() + tree_.n_evictable() * config_.n_groups;
+}
+
+int32_t KvCache::max_tokens() const {
+  return config_.n_blocks / config_.n_groups * config_.block_size;
+}
+
+bool KvCache::try_extend(PrefixLease& lease, int32_t n_tokens) {
+  const int32_t n_new = n_blocks_to_cover(lease, n_tokens);
+  if (n_new > n_available()) return false;
+  for (int32_t i = 0; i < n_new / config_.n_groups; ++i) {
+    for (std::vector<BlockId>& table : lease.state_->tables) allocate(table);
+  }
+  return true;
+}
+
+void KvCache::allocate(std::vector<BlockId>& table) {
+  std::optional<BlockId> block = pool_.try_allocate();
+  if (!block) {
+    scratch_.clear();
+    CHECK(tree_.evict_one(scratch_));
+    n_evicted_ += static_cast<int64_t>(scratch_.size());
+    free_blocks(scratch_);
+    block = pool_.try_allocate();
+    CHECK(block.has_value());
+  }
+  table.push_back(*block);
+}
+
+void KvCache::commit(PrefixLease& lease, std::span<const int32_t> tokens, int32_t computed_len) {
+  if (!config_.prefix_caching) return;
+  LeaseState& state = *lease.state_;
+  const int32_t n_whole = computed_len / config_.block_size;
+  CHECK_LE(n_whole, static_cast<int32_t>(state.tables[0].size()));
+  if (n_whole <= state.n_tree) return;
+  const auto begin = static_cast<size_t>(state.n_tree) * static_cast<size_t>(config_.block_size);
+  const auto end = static_cast<size_t>(n_whole) * static_cast<size_t>(config_.block_size);
+  scratch_.clear();
+  state.end = tree_.insert(state.end, tokens.subspan(begin, end - begin), state.n_tree,
+                           state.tables, scratch_);
+  n_twins_dropped_ += static_cast<int64_t>(scratch_.size());
+  free_blocks(scratch_);
+  state.n_tree = n_whole;
+  if (state.n_tree >= state.promised_end) {
+    state.promised_end = 0;
+    state.promised.clear();
+  }
+}
+
+void KvCache::release(PrefixLease lease) {
+  if (lease) lease = PrefixLease();
+}
+
+void KvCache::release_state(LeaseState& state) {
+  leases_[state.index] = leases_.back();
+  leases_[state.index]->index = state.index;
+  leases_.pop_back();
+  for (const std::vector<BlockId>& table : state.tables) {
+    free_blocks(std::span(table).subspan(static_cast<size_t>(state.n_tree)));
+  }
+  if (config_.prefix_caching) tree_.unlock(state.end);
+}
+
+void KvCache::free_blocks(std::span<const BlockId> blocks) { CHECK(pool_.release(blocks)); }
+
+int32_t KvCache::n_reclaimable(const PrefixLease& lease) const {
+  const LeaseState& state = *lease.state_;
+  const auto n_private = static_cast<int32_t>(state.tables[0].size()) - state.n_tree;
+  const int32_t n_alone = config_.prefix_caching ? tree_.n_held_alone(state.end) : 0;
+  return (n_private + n_alone) * config_.n_groups;
+}
+
+int32_t KvCache::n_promised(const LeaseState& state) const {
+  const auto size = static_cast<int32_t>(state.tables[0].size());
+  return std::max(0, std::min(size, state.promised_end) - state.n_tree) * config_.n_groups;
+}
+
+KvCacheStats KvCache::stats() const {
+  KvCacheStats stats;
+  stats.n_blocks = config_.n_blocks;
+  stats.n_free = pool_.n_free();
+  stats.n_cached = tree_.n_evictable() * config_.n_groups;
+  for (const LeaseState* state : leases_) stats.n_promised += n_promised(*state);
+  stats.n_in_use = stats.n_blocks - stats.n_free - stats.n_cached - stats.n_promised;
+  stats.n_evicted = n_evicted_;
+  stats.n_hit_tokens = n_hit_tokens_;
+  stats.n_twins_dropped = n_twins_dropped_;
+  return stats;
+}
+
+void KvCache::check() const {
+  tree_.check();
+  std::vector<int32_t> n_held(static_cast<size_t>(config_.n_blocks), 0);
+  const auto hold = [&](BlockId block) { ++n_held[static_cast<size_t>(block.value())]; };
+  std::vector<int32_t> n_locks;
+  std::vector<NodeId> parents;
+  std::vector<int32_t> n_locks_found;
+  tree_.visit([&](NodeId node, NodeId parent, std::span<const BlockId> blocks, int32_t locks) {
+    std::ranges::for_each(blocks, hold);
+    const auto size = static_cast<size_t>(node.value()) + 1;
+    if (n_locks_found.size() < size) {
+      n_locks_found.resize(size, 0);
+      parents.resize(size);
+    }
+    n_locks_found[size - 1] = locks;
+    parents[size - 1] = parent;
+  });
+  n_locks.resize(n_locks_found.size(), 0);
+  for (const LeaseState* state : leases_) {
+    for (const std::vector<BlockId>& table : state->tables) {
+      CHECK_EQ(table.size(), state->tables[0].size());
+      std::ranges::for_each(std::span(table).subspan(static_cast<size_t>(state->n_tree)), hold);
+    }
+    if (!config_.prefix_caching) continue;
+    NodeId node = state->end;
+    for (;;) {
+      ++n_locks[static_cast<size_t>(node.value())];
+      const NodeId parent = parents[static_cast<size_t>(node.value())];
+      if (parent == node) break;
+      node = parent;
+    }
+  }
+  CHECK(n_locks == n_locks_found);
+  int32_t n_free = 0;
+  for (int32_t i = 0; i < config_.n_blocks; ++i) {
+    const int32_t held = n_held[static_cast<size_t>(i)];
+    CHECK_EQ(held, pool_.ref_count(BlockId(i)));
+    CHECK_LE(held, 1);
+    if (held == 0) ++n_free;
+  }
+  CHECK_EQ(n_free, pool_.n_free());
+}
+
+}  // namespace pagoda::cache

@@ -1,0 +1,368 @@
+#include "server/engine/engine.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace pagoda::engine {
+namespace {
+
+double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+}  // namespace
+
+Engine::Engine(EngineConfig config, model::ModelRunner& runner, cache::KvCache& cache,
+               const base::Clock& clock, Metrics& metrics)
+    : config_(std::move(config)), runner_(runner), cache_(cache), clock_(clock), metrics_(metrics) {
+  CHECK_GT(config_.max_num_seqs, 0);
+  CHECK_LE(config_.max_num_seqs, runner.n_slots());
+  CHECK_GT(config_.max_num_batched_tokens, 0);
+  CHECK_LE(config_.max_num_batched_tokens, runner.max_rows());
+  CHECK_LE(config_.max_model_len, cache.max_tokens());
+  for (int32_t i = config_.max_num_seqs - 1; i >= 0; --i) free_slots_.push_back(SlotId(i));
+  publish();
+}
+
+Engine::~Engine() { abort_everything(absl::UnavailableError("the engine has ended")); }
+
+absl::Status Engine::submit(Request request) {
+  const auto prompt_len = static_cast<int64_t>(request.prompt.size());
+  if (prompt_len == 0) return base::invalid_argument("prompt: must have at least one token");
+  const int64_t max_tokens = request.sampling.max_tokens;
+  if (prompt_len + max_tokens > config_.max_model_len) {
+    return base::invalid_argument(
+        "this server's maximum context length is {} tokens, but the prompt has {} and max_tokens "
+        "asks for {} more",
+        config_.max_model_len, prompt_len, max_tokens);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (inbox_.draining || inbox_.stopping) {
+      return absl::UnavailableError("the server is shutting down");
+    }
+    if (n_live_ >= config_.max_num_seqs + config_.max_queue) {
+      return base::status_error(absl::StatusCode::kResourceExhausted,
+                                "{} requests are running or waiting already", n_live_);
+    }
+    ++n_live_;
+    inbox_.requests.push_back(std::move(request));
+  }
+  metrics_.started.Increment();
+  wake_.notify_one();
+  return absl::OkStatus();
+}
+
+void Engine::cancel(RequestId id, FinishReason reason) {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.cancels.emplace_back(id, reason);
+  }
+  wake_.notify_one();
+}
+
+void Engine::drain() {
+  std::lock_guard lock(mutex_);
+  inbox_.draining = true;
+}
+
+void Engine::abort_all(absl::Status why) {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.abort = std::move(why);
+  }
+  wake_.notify_one();
+}
+
+void Engine::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.stopping = true;
+  }
+  wake_.notify_one();
+}
+
+EngineStats Engine::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+bool Engine::idle() const {
+  std::lock_guard lock(mutex_);
+  return n_live_ == 0;
+}
+
+void Engine::run() {
+  for (;;) {
+    if (step()) continue;
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] {
+      return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
+             !inbox_.abort.ok();
+    });
+    if (inbox_.stopping) return;
+  }
+}
+
+bool Engine::step() {
+  bool worked = intake();
+  const int64_t begin_us = clock_.now_us();
+  expire();
+  const BatchPlan plan =
+      Scheduler().plan(waiting_, running_,
+                       {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
+  if (!plan.empty()) {
+    worked = true;
+    apply(plan);
+    build_batch(plan);
+    if (!rows_.empty()) {
+      run_batch();
+      ++n_steps_;
+      metrics_.steps.Increment();
+      metrics_.step_seconds.Observe(seconds(clock_.now_us() - begin_us));
+    }
+  }
+  if (worked) publish();
+  return worked;
+}
+
+// Takes what other threads have left. True when there was something.
+bool Engine::intake() {
+  Inbox taken;
+  {
+    std::lock_guard lock(mutex_);
+    std::swap(taken.requests, inbox_.requests);
+    std::swap(taken.cancels, inbox_.cancels);
+    std::swap(taken.abort, inbox_.abort);
+  }
+  for (Request& request : taken.requests) {
+    const SeqId id(next_seq_id_++);
+    by_request_.emplace(request.id, id);
+    auto sequence = std::make_unique<Sequence>(id, std::move(request), config_.end_ids);
+    Sequence& added = *sequence;
+    sequences_.emplace(id, std::move(sequence));
+    waiting_.push_back(&added);
+    const SamplingParams& sampling = added.request().sampling;
+    if (sampling.max_tokens == 0 && !(sampling.prompt_logprobs && added.prompt_len() > 1)) {
+      finish(id, FinishReason::kLength);  // nothing of it has to be computed
+    }
+  }
+  for (const auto& [request, reason] : taken.cancels) {
+    const auto it = by_request_.find(request);
+    if (it != by_request_.end()) finish(it->second, reason);
+  }
+  if (!taken.abort.ok()) abort_everything(taken.abort);
+  return !taken.requests.empty() || !taken.cancels.empty() || !taken.abort.ok();
+}
+
+void Engine::abort_everything(const absl::Status& why) {
+  std::vector<SeqId> ids;
+  for (const auto& [id, sequence] : sequences_) ids.push_back(id);
+  std::ranges::sort(ids);
+  for (const SeqId id : ids) finish(id, FinishReason::kError, why);
+}
+
+void Engine::expire() {
+  const int64_t now_us = clock_.now_us();
+  std::vector<SeqId> late;
+  for (const std::vector<Sequence*>* list : {&waiting_, &running_}) {
+    for (const Sequence* sequence : *list) {
+      const int64_t deadline_us = sequence->request().deadline_us;
+      if (deadline_us != 0 && now_us >= deadline_us) late.push_back(sequence->id());
+    }
+  }
+  for (const SeqId id : late) {
+    finish(id, FinishReason::kError,
+           absl::DeadlineExceededError("the request took longer than its time limit"));
+  }
+}
+
+void Engine::apply(const BatchPlan& plan) {
+  for (const SeqId id : plan.preempts) preempt(id);
+  for (const Reject& reject : plan.rejects) {
+    finish(reject.id, FinishReason::kError, base::invalid_argument("{}", reject.why));
+  }
+  // All new leases first: what a later item has found must not be evicted for an earlier one.
+  for (const BatchItem& item : plan.items) {
+    if (item.is_new) start(*sequences_.at(item.id), item);
+  }
+}
+
+void Engine::preempt(SeqId id) {
+  Sequence& sequence = *sequences_.at(id);
+  free_slots_.push_back(sequence.slot());
+  cache_.release(sequence.stop(SeqState::kPreempted));
+  std::erase(running_, &sequence);
+  waiting_.push_back(&sequence);
+  ++n_preemptions_;
+  metrics_.preemptions.Increment();
+}
+
+void Engine::start(Sequence& sequence, const BatchItem& item) {
+  const int64_t now_us = clock_.now_us();
+  cache::PrefixLease lease =
+      cache_.acquire(sequence.scope(), sequence.tokens(), sequence.use_cache());
+  CHECK_EQ(lease.ready_len(), item.start);
+  CHECK(!free_slots_.empty());
+  sequence.start(std::move(lease), free_slots_.back());
+  free_slots_.pop_back();
+  std::erase(waiting_, &sequence);
+  running_.push_back(&sequence);
+  if (sequence.first_planned_us >= 0) return;
+  sequence.first_planned_us = now_us;
+  metrics_.queue_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
+}
+
+void Engine::build_batch(const BatchPlan& plan) {
+  rows_.clear();
+  step_seqs_.clear();
+  draws_.clear();
+  draw_targets_.clear();
+  batch_.clear();
+  for (const BatchItem& item : plan.items) {
+    Sequence& sequence = *sequences_.at(item.id);
+    CHECK_EQ(sequence.computed_len(), item.start);
+    CHECK(cache_.try_extend(sequence.lease(), item.start + item.count));
+    sequence.last_planned_step = n_steps_;
+    batch_.emplace_back(&sequence, item.count);
+    add_rows(sequence, item);
+  }
+}
+
+void Engine::add_rows(Sequence& sequence, const BatchItem& item) {
+  const auto row_begin = static_cast<int32_t>(rows_.size());
+  step_seqs_.push_back({row_begin, item.count, item.start, sequence.lease().tables()});
+  for (int32_t i = 0; i < item.count; ++i) {
+    const int32_t position = item.start + i;
+    const bool is_last = position + 1 == sequence.n_tokens();
+    model::StepRow row;
+    row.token = is_last && sequence.last_token_in_slot()
+                    ? -1
+                    : sequence.tokens()[static_cast<size_t>(position)];
+    row.slot = sequence.slot();
+    row.position = position;
+    row.adapter = sequence.request().adapter;
+    if (is_last && !sequence.is_full()) {
+      row.want = model::Want::kSample;
+      draws_.push_back({row_begin + i, sequence.slot(), sequence.draw()});
+      draw_targets_.push_back({&sequence, false});
+    } else if (sequence.wants_logprob(position)) {
+      row.want = model::Want::kLogprob;
+      draws_.push_back({row_begin + i, sequence.slot(), sequence.prompt_logprob(position)});
+      draw_targets_.push_back({&sequence, true});
+    }
+    rows_.push_back(row);
+  }
+}
+
+void Engine::run_batch() {
+  const model::Ticket step = runner_.forward({rows_, step_seqs_});
+  const model::Ticket draws = runner_.sample(step, {draws_});
+  const std::span<const ops::SampleResult> results = runner_.fetch(draws);
+  metrics_.computed_tokens.Increment(static_cast<double>(rows_.size()));
+  prompt_only_done_.clear();
+  for (const auto& [sequence, count] : batch_) {
+    sequence->advance(count);
+    cache_.commit(sequence->lease(), sequence->tokens(), sequence->computed_len());
+    if (sequence->request().sampling.max_tokens == 0 && sequence->n_pending() == 0) {
+      prompt_only_done_.push_back(sequence->id());
+    }
+  }
+  handle_results(results);  // which ends sequences: batch_ is not looked at again
+  for (const SeqId id : prompt_only_done_) finish(id, FinishReason::kLength);
+}
+
+void Engine::handle_results(std::span<const ops::SampleResult> results) {
+  CHECK_EQ(results.size(), draw_targets_.size());
+  const int64_t now_us = clock_.now_us();
+  for (size_t i = 0; i < results.size(); ++i) {
+    Sequence& sequence = *draw_targets_[i].sequence;
+    if (draw_targets_[i].is_prompt) {
+      push_event(sequence, TokenEvent::Kind::kPrompt, results[i]);
+    } else {
+      handle_token(sequence, results[i], now_us);
+    }
+  }
+}
+
+void Engine::handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us) {
+  const bool ends = sequence.is_stop(result.token);
+  sequence.append(result.token);
+  sequence.set_last_token_in_slot(true);
+  metrics_.generated_tokens.Increment();
+  if (sequence.last_token_us < 0) {
+    metrics_.prompt_tokens.Increment(sequence.prompt_len());
+    metrics_.cached_tokens.Increment(sequence.usage().cached_tokens);
+    metrics_.ttft_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
+  } else {
+    metrics_.inter_token_seconds.Observe(seconds(now_us - sequence.last_token_us));
+  }
+  sequence.last_token_us = now_us;
+  if (ends) {
+    finish(sequence.id(), FinishReason::kStop);
+    return;
+  }
+  push_event(sequence, TokenEvent::Kind::kToken, result);
+  if (sequence.is_full()) finish(sequence.id(), FinishReason::kLength);
+}
+
+void Engine::push_event(const Sequence& sequence, TokenEvent::Kind kind,
+                        const ops::SampleResult& result) const {
+  TokenEvent event;
+  event.kind = kind;
+  event.result = result;
+  event.usage = sequence.usage();
+  sequence.request().sink->push(std::move(event));
+}
+
+void Engine::finish(SeqId id, FinishReason reason, absl::Status error) {
+  const auto it = sequences_.find(id);
+  CHECK(it != sequences_.end());
+  Sequence& sequence = *it->second;
+  if (sequence.lease()) {
+    free_slots_.push_back(sequence.slot());
+    cache_.release(sequence.stop(SeqState::kFinished));
+  }
+  std::erase(running_, &sequence);
+  std::erase(waiting_, &sequence);
+  by_request_.erase(sequence.request().id);
+  metrics_.finished[static_cast<size_t>(reason)]->Increment();
+  if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
+    metrics_.e2e_seconds.Observe(seconds(clock_.now_us() - sequence.request().arrival_us));
+  }
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::kFinish;
+  event.reason = reason;
+  event.usage = sequence.usage();
+  event.error = std::move(error);
+  const std::shared_ptr<TokenSink> sink = sequence.request().sink;
+  sequences_.erase(it);
+  {
+    std::lock_guard lock(mutex_);
+    --n_live_;
+  }
+  sink->push(std::move(event));
+}
+
+void Engine::publish() {
+  EngineStats stats;
+  stats.n_running = static_cast<int32_t>(running_.size());
+  stats.n_waiting = static_cast<int32_t>(waiting_.size());
+  stats.n_steps = n_steps_;
+  stats.n_preemptions = n_preemptions_;
+  stats.last_step_us = clock_.now_us();
+  stats.cache = cache_.stats();
+  metrics_.running.Set(stats.n_running);
+  metrics_.waiting.Set(stats.n_waiting);
+  metrics_.kv_blocks_free.Set(stats.cache.n_free);
+  metrics_.kv_blocks_cached.Set(stats.cache.n_cached);
+  metrics_.kv_blocks_in_use.Set(stats.cache.n_in_use);
+  metrics_.kv_blocks_promised.Set(stats.cache.n_promised);
+  metrics_.kv_evictions.Increment(static_cast<double>(stats.cache.n_evicted - n_evictions_seen_));
+  n_evictions_seen_ = stats.cache.n_evicted;
+  std::lock_guard lock(mutex_);
+  stats_ = stats;
+}
+
+}  // namespace pagoda::engine

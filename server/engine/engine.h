@@ -1,0 +1,137 @@
+// The engine: one thread that owns every sequence, the scheduler, the KV cache and the model runner.
+//
+//   submit, cancel ─▶ inbox ─▶ step(): intake ▶ plan ▶ apply ▶ forward ▶ sample ▶ fetch ▶ handle
+//                                                                                        │
+//                                                              TokenSink of each request ◀┘
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "cache/kv_cache.h"
+#include "model/model_runner.h"
+#include "server/engine/metrics.h"
+#include "server/engine/request.h"
+#include "server/engine/scheduler.h"
+#include "server/engine/sequence.h"
+
+namespace pagoda::engine {
+
+struct EngineConfig {
+  int32_t max_num_seqs = 64;
+  int32_t max_num_batched_tokens = 512;
+  int32_t max_queue = 256;      // requests in the inbox or waiting
+  int32_t max_model_len = 0;    // prompt and answer together; no more than the pool holds
+  std::vector<TokenId> end_ids;  // eos and its like
+};
+
+struct EngineStats {
+  int32_t n_running = 0;
+  int32_t n_waiting = 0;
+  int64_t n_steps = 0;
+  int64_t n_preemptions = 0;
+  int64_t last_step_us = 0;  // Clock::now_us at the end of the last step; 0 before the first
+  cache::KvCacheStats cache;
+};
+
+class Engine {
+ public:
+  // Borrows all of them.
+  Engine(EngineConfig config, model::ModelRunner& runner, cache::KvCache& cache,
+         const base::Clock& clock, Metrics& metrics);
+  ~Engine();
+
+  // Any thread. The request's ids are in the vocabulary and its sampling in range.
+  // kInvalidArgument: the prompt is empty, or prompt and max_tokens exceed max_model_len.
+  // kResourceExhausted: the queue is full. kUnavailable: draining.
+  absl::Status submit(Request request);
+  // Any thread; an unknown or finished id is no error. The sequence leaves the next planned batch
+  // and its sink gets kFinish with the reason: kAbort when its client left, kStop when its text
+  // reached a stop string.
+  void cancel(RequestId id, FinishReason reason = FinishReason::kAbort);
+  // Any thread. No request is accepted from now on; those accepted run to their end.
+  void drain();
+  // Any thread. Ends what waits or runs: each sink gets kFinish, kError and this status.
+  void abort_all(absl::Status why);
+  // Any thread. A snapshot of the end of the last step.
+  EngineStats stats() const;
+  // Any thread: nothing waits or runs and the inbox is empty.
+  bool idle() const;
+
+  // The engine thread, or a test in its place. One step; false when there was nothing to do.
+  bool step();
+  // Steps until stop(), asleep while there is nothing to do. Called by the engine thread.
+  void run();
+  // Any thread. run() returns after the current step.
+  void stop();
+
+  const EngineConfig& config() const { return config_; }
+
+ private:
+  struct Inbox {
+    std::vector<Request> requests;
+    std::vector<std::pair<RequestId, FinishReason>> cancels;
+    bool draining = false;
+    bool stopping = false;
+    absl::Status abort;  // not ok: end everything
+  };
+
+  bool intake();
+  void abort_everything(const absl::Status& why);
+  void expire();
+  void apply(const BatchPlan& plan);
+  void preempt(SeqId id);
+  void start(Sequence& sequence, const BatchItem& item);
+  void build_batch(const BatchPlan& plan);
+  void add_rows(Sequence& sequence, const BatchItem& item);
+  void run_batch();
+  void handle_results(std::span<const ops::SampleResult> results);
+  void handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us);
+  void push_event(const Sequence& sequence, TokenEvent::Kind kind,
+                  const ops::SampleResult& result) const;
+  void finish(SeqId id, FinishReason reason, absl::Status error = absl::OkStatus());
+  void publish();
+
+  const EngineConfig config_;
+  model::ModelRunner& runner_;
+  cache::KvCache& cache_;
+  const base::Clock& clock_;
+  Metrics& metrics_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  Inbox inbox_;          // guarded by mutex_
+  EngineStats stats_;    // guarded by mutex_
+  int32_t n_live_ = 0;   // guarded by mutex_: requests submitted and not finished
+
+  // The engine thread's alone.
+  // What a draw of the batch is for.
+  struct Draw {
+    Sequence* sequence = nullptr;
+    bool is_prompt = false;  // the log probability of a prompt token
+  };
+  uint64_t next_seq_id_ = 1;
+  int64_t n_steps_ = 0;
+  int64_t n_preemptions_ = 0;
+  int64_t n_evictions_seen_ = 0;
+  absl::flat_hash_map<SeqId, std::unique_ptr<Sequence>> sequences_;
+  absl::flat_hash_map<RequestId, SeqId> by_request_;
+  std::vector<Sequence*> waiting_;  // preempted ones among them
+  std::vector<Sequence*> running_;  // holds a lease and a slot
+  std::vector<SlotId> free_slots_;
+  std::vector<std::pair<Sequence*, int32_t>> batch_;  // sequences of the step and their rows
+  std::vector<Draw> draw_targets_;                    // [draws_.size()]
+  std::vector<SeqId> prompt_only_done_;
+  std::vector<model::StepRow> rows_;
+  std::vector<model::StepSeq> step_seqs_;
+  std::vector<model::SampleRequest> draws_;
+};
+
+}  // namespace pagoda::engine

@@ -1,0 +1,101 @@
+// From token events to text: the detokenizer and the stop strings of one answer, run on a worker.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/worker_pool.h"
+#include "model/tokenizer/detokenizer.h"
+#include "server/engine/request.h"
+
+namespace pagoda::engine {
+
+// Finds stop strings in text that arrives in pieces, whatever the cuts. One thread.
+class StopMatcher {
+ public:
+  StopMatcher(std::vector<std::string> stops, bool include_stop);
+
+  // Appends `text` and returns what can no longer be part of a stop string. When one is complete,
+  // returns what stands before it (and the stop string itself with include_stop) and stopped() is
+  // true: the earliest completed match wins, of those the one that begins first.
+  std::string push(std::string_view text);
+  // No more text comes: the rest that was held back.
+  std::string finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  const std::vector<std::string> stops_;
+  const bool include_stop_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+  std::vector<std::pair<TokenId, float>> top;
+};
+
+// A piece of an answer. Deltas of one answer come in order and never at the same time.
+struct OutputDelta {
+  std::string text;                         // valid UTF-8
+  std::vector<TokenId> tokens;              // output tokens since the last delta; the text of the
+                                            // last ones may still be held back
+  std::vector<TokenLogprob> prompt_logprobs;  // of the prompt's second token and those after it
+  std::vector<TokenLogprob> logprobs;       // one for each of `tokens`, if wanted
+  bool finished = false;
+  FinishReason reason = FinishReason::kStop;
+  Usage usage;         // when finished
+  absl::Status error;  // when reason is kError
+};
+
+struct OutputOptions {
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special = true;
+  bool logprobs = false;
+};
+
+// The sink of one sequence. push() is the engine thread's; the rest runs on a worker of the pool, one
+// at a time. When a stop string is found the stream cancels its sequence by `cancel`, finishes with
+// kStop and ignores what still arrives.
+class OutputStream final : public TokenSink, public std::enable_shared_from_this<OutputStream> {
+ public:
+  using OnDelta = absl::AnyInvocable<void(OutputDelta&&)>;
+  using Cancel = absl::AnyInvocable<void()>;
+
+  // The pool's queue must have room for every stream that lives at once.
+  static std::shared_ptr<OutputStream> create(const model::Tokenizer& tokenizer,
+                                              base::WorkerPool& pool, OutputOptions options,
+                                              OnDelta on_delta, Cancel cancel);
+  void push(TokenEvent&& event) override;
+
+ private:
+  OutputStream(const model::Tokenizer& tokenizer, base::WorkerPool& pool, OutputOptions options,
+               OnDelta on_delta, Cancel cancel);
+  void work();
+  void handle(TokenEvent&& event, OutputDelta& delta);
+
+  base::WorkerPool& pool_;
+  const OutputOptions options_;
+  OnDelta on_delta_;
+  Cancel cancel_;
+
+  std::mutex mutex_;
+  std::vector<TokenEvent> events_;  // guarded by mutex_
+  bool scheduled_ = false;          // guarded by mutex_: a worker runs or will run work()
+
+  // The worker's alone.
+  std::vector<TokenEvent> taken_;
+  model::Detokenizer detokenizer_;
+  StopMatcher stop_;
+  int32_t n_completion_tokens_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace pagoda::engine

@@ -1,0 +1,207 @@
+#include "server/engine/scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+namespace pagoda::engine {
+namespace {
+
+// Who gives way last: higher priority first, then earlier arrival.
+bool ranks_before(const Sequence& a, const Sequence& b) {
+  if (a.request().priority != b.request().priority) {
+    return a.request().priority > b.request().priority;
+  }
+  if (a.request().arrival_us != b.request().arrival_us) {
+    return a.request().arrival_us < b.request().arrival_us;
+  }
+  return a.id() < b.id();
+}
+
+// A plan in the making: the scratch budget that it is checked against.
+class Draft {
+ public:
+  Draft(std::span<Sequence* const> running, const Budgets& budgets, const cache::KvCache& cache)
+      : cache_(cache),
+        n_tokens_left_(budgets.max_tokens),
+        n_slots_left_(budgets.max_seqs - static_cast<int32_t>(running.size())),
+        n_blocks_left_(cache.n_available()),
+        running_(running.begin(), running.end()) {
+    std::ranges::sort(running_, [](const Sequence* a, const Sequence* b) {
+      return ranks_before(*a, *b);
+    });
+  }
+
+  void add_decodes() {
+    std::vector<Sequence*> decodes;
+    for (Sequence* sequence : running_) {
+      if (!sequence->is_prefill()) decodes.push_back(sequence);
+    }
+    std::ranges::stable_sort(decodes, [](const Sequence* a, const Sequence* b) {
+      return a->last_planned_step < b->last_planned_step;
+    });
+    for (Sequence* sequence : decodes) add_running(*sequence);
+  }
+
+  void add_prefills() {
+    const std::vector<Sequence*> ranked = running_;
+    for (Sequence* sequence : ranked) {
+      if (sequence->is_prefill()) add_running(*sequence);
+    }
+  }
+
+  // False when the next in line has to wait: nobody behind it may pass.
+  bool add_waiting(const Sequence& sequence) {
+    if (n_slots_left_ <= 0 || n_tokens_left_ <= 0 || !plan.preempts.empty()) return false;
+    const int32_t n_tokens = sequence.n_tokens();
+    if (cache_.n_blocks_for(n_tokens) > cache_.n_blocks()) {
+      plan.rejects.push_back(
+          {sequence.id(),
+           fmt::format("the sequence has {} tokens, but the KV cache holds {}", n_tokens,
+                       cache_.max_tokens())});
+      return true;
+    }
+    const cache::Probe found =
+        cache_.probe(sequence.scope(), sequence.tokens(), sequence.use_cache());
+    // What another computes now is worth waiting for.
+    if (found.promised_len > found.cached_len || starts_now(sequence, found.cached_len)) return true;
+    const int32_t n_needed =
+        std::min(cache_.n_blocks_for(n_tokens + 1), cache_.n_blocks()) -
+        cache_.n_blocks_for(found.cached_len) + found.n_blocks_taken;
+    if (n_needed > n_blocks_left_ - n_blocks_owed_) return false;
+    const int32_t count = std::min(n_tokens_left_, n_tokens - found.cached_len);
+    plan.items.push_back({sequence.id(), found.cached_len, count, true});
+    new_.push_back(&sequence);
+    n_blocks_left_ -= n_needed;
+    n_tokens_left_ -= count;
+    --n_slots_left_;
+    return true;
+  }
+
+  // What prompts under way will still take after this step.
+  void reserve_for_prefills() {
+    for (const Sequence* sequence : running_) {
+      if (!sequence->is_prefill()) continue;
+      const int32_t all = cache_.n_blocks_to_cover(sequence->lease(), sequence->n_tokens());
+      n_blocks_owed_ += all - taken(*sequence);
+    }
+  }
+
+  bool full() const { return n_tokens_left_ <= 0; }
+  BatchPlan plan;
+
+ private:
+  // A sequence that is new in this plan will compute more blocks of the same beginning.
+  bool starts_now(const Sequence& sequence, int32_t cached_len) const {
+    if (sequence.use_cache() == cache::UseCache::kNo || !cache_.prefix_caching()) return false;
+    const auto most = static_cast<int64_t>(sequence.n_tokens()) - 1;
+    return std::ranges::any_of(new_, [&](const Sequence* other) {
+      if (!(other->scope() == sequence.scope())) return false;
+      const auto [end, unused] = std::ranges::mismatch(other->tokens(), sequence.tokens());
+      const int64_t same = std::min<int64_t>(end - other->tokens().begin(), most);
+      return same - cached_len >= cache_.block_size();
+    });
+  }
+
+  int32_t taken(const Sequence& sequence) const {
+    for (const BatchItem& item : plan.items) {
+      if (item.id == sequence.id()) {
+        return cache_.n_blocks_to_cover(sequence.lease(), item.start + item.count);
+      }
+    }
+    return 0;
+  }
+
+  void add_running(Sequence& sequence) {
+    if (full() || std::ranges::find(plan.preempts, sequence.id()) != plan.preempts.end()) return;
+    const int32_t count = std::min(n_tokens_left_, sequence.n_pending());
+    if (count <= 0) return;
+    const int32_t end = sequence.computed_len() + count;
+    const int32_t n_needed = cache_.n_blocks_to_cover(sequence.lease(), end);
+    while (n_needed > n_blocks_left_) {
+      if (!preempt_for(sequence)) return;
+    }
+    n_blocks_left_ -= n_needed;
+    n_tokens_left_ -= count;
+    plan.items.push_back({sequence.id(), sequence.computed_len(), count, false});
+  }
+
+  // Takes the blocks of the last in rank, which may be the sequence itself (then false).
+  bool preempt_for(const Sequence& needy) {
+    Sequence* victim = running_.back();
+    running_.pop_back();
+    plan.preempts.push_back(victim->id());
+    ++n_slots_left_;
+    const auto item = std::ranges::find(plan.items, victim->id(), &BatchItem::id);
+    if (item != plan.items.end()) {
+      n_tokens_left_ += item->count;
+      n_blocks_left_ += cache_.n_blocks_to_cover(victim->lease(), item->start + item->count);
+      plan.items.erase(item);
+    }
+    n_blocks_left_ += cache_.n_reclaimable(victim->lease());
+    return victim->id() != needy.id();
+  }
+
+  const cache::KvCache& cache_;
+  int32_t n_tokens_left_;
+  int32_t n_slots_left_;
+  int32_t n_blocks_left_;
+  int32_t n_blocks_owed_ = 0;
+  std::vector<Sequence*> running_;  // by rank, without those that are preempted
+  std::vector<const Sequence*> new_;
+};
+
+// Hands out the waiting ones in the order in which they may start.
+class WaitingLine {
+ public:
+  WaitingLine(std::span<Sequence* const> waiting, std::span<Sequence* const> running)
+      : waiting_(waiting.begin(), waiting.end()) {
+    std::ranges::sort(waiting_, [](const Sequence* a, const Sequence* b) {
+      return ranks_before(*a, *b);
+    });
+    for (const Sequence* sequence : running) ++n_running_[sequence->request().tenant];
+  }
+
+  const Sequence* next() {
+    auto best = waiting_.end();
+    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+      if (best != waiting_.end()) {
+        if ((*it)->request().priority < (*best)->request().priority) break;
+        if (count(**it) >= count(**best)) continue;
+      }
+      best = it;
+    }
+    if (best == waiting_.end()) return nullptr;
+    const Sequence* sequence = *best;
+    waiting_.erase(best);
+    ++n_running_[sequence->request().tenant];
+    return sequence;
+  }
+
+ private:
+  int32_t count(const Sequence& sequence) const {
+    const auto it = n_running_.find(sequence.request().tenant);
+    return it == n_running_.end() ? 0 : it->second;
+  }
+
+  std::vector<Sequence*> waiting_;
+  std::map<std::string_view, int32_t> n_running_;  // by tenant
+};
+
+}  // namespace
+
+BatchPlan Scheduler::plan(std::span<Sequence* const> waiting, std::span<Sequence* const> running,
+                          const Budgets& budgets, const cache::KvCache& cache) const {
+  Draft draft(running, budgets, cache);
+  draft.add_decodes();
+  draft.add_prefills();
+  draft.reserve_for_prefills();
+  WaitingLine line(waiting, running);
+  while (!draft.full()) {
+    const Sequence* next = line.next();
+    if (next == nullptr || !draft.add_waiting(*next)) break;
+  }
+  return std::move(draft.plan);
+}
+
+}  // namespace pagoda::engine

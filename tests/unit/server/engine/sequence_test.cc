@@ -1,0 +1,86 @@
+#include "server/engine/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+namespace pagoda::engine {
+namespace {
+
+Request request(int32_t prompt_len) {
+  Request request;
+  request.prompt.resize(static_cast<size_t>(prompt_len));
+  std::iota(request.prompt.begin(), request.prompt.end(), 0);
+  request.sampling.max_tokens = 8;
+  return request;
+}
+
+TEST(Sequence, TheFrontJumpsOverATailThatItMeets) {
+  Sequence sequence(SeqId(1), request(100), {});
+  sequence.grow_tail(80, 96);
+  EXPECT_EQ(sequence.n_pending(), 80);
+  sequence.grow_tail(48, 80);
+  sequence.advance(40);
+  EXPECT_EQ(sequence.computed_len(), 40);
+  EXPECT_EQ(sequence.n_pending(), 8);
+  sequence.advance(8);
+  EXPECT_EQ(sequence.computed_len(), 96);
+  EXPECT_FALSE(sequence.has_tail());
+  EXPECT_EQ(sequence.n_pending(), 4);
+}
+
+TEST(Sequence, ATailThatGrowsDownToTheFrontIsTakenAtOnce) {
+  Sequence sequence(SeqId(1), request(100), {});
+  sequence.advance(32);
+  sequence.grow_tail(64, 96);
+  sequence.grow_tail(32, 64);
+  EXPECT_EQ(sequence.computed_len(), 96);
+}
+
+TEST(Sequence, AFailedBlockEndsTheTailAboveIt) {
+  Sequence sequence(SeqId(1), request(100), {});
+  sequence.grow_tail(48, 96);
+  sequence.cut_tail(64);  // block 48 … 63 failed
+  EXPECT_EQ(sequence.n_pending(), 64);
+  sequence.advance(64);
+  EXPECT_EQ(sequence.computed_len(), 96);
+  Sequence all_failed(SeqId(2), request(100), {});
+  all_failed.grow_tail(80, 96);
+  all_failed.cut_tail(96);
+  EXPECT_FALSE(all_failed.has_tail());
+  EXPECT_EQ(all_failed.n_pending(), 100);
+}
+
+TEST(Sequence, EndIdsEndOnlyWhereTheyMay) {
+  Request r = request(3);
+  r.sampling.stop_ids = {9};
+  Sequence plain(SeqId(1), r, {7});
+  EXPECT_TRUE(plain.is_stop(7));
+  EXPECT_TRUE(plain.is_stop(9));
+  EXPECT_FALSE(plain.is_stop(8));
+  r.sampling.ignore_eos = true;
+  Sequence ignoring(SeqId(2), r, {7});
+  EXPECT_FALSE(ignoring.is_stop(7));
+  EXPECT_TRUE(ignoring.is_stop(9));
+}
+
+TEST(Sequence, NoEndIdCanBeDrawnBeforeMinTokens) {
+  Request r = request(3);
+  r.sampling.min_tokens = 1;
+  r.sampling.stop_ids = {9};
+  r.sampling.logit_bias = {{4, 1.5F}};
+  Sequence sequence(SeqId(1), r, {7});
+  EXPECT_FALSE(sequence.is_stop(7));
+  const ops::SampleRow first = sequence.draw();
+  ASSERT_EQ(first.n_bias, 3);
+  EXPECT_EQ(first.bias[0].token, 4);
+  EXPECT_TRUE(std::isinf(first.bias[1].value) && std::isinf(first.bias[2].value));
+  sequence.append(4);
+  EXPECT_TRUE(sequence.is_stop(7));
+  EXPECT_EQ(sequence.draw().n_bias, 1);
+  EXPECT_EQ(sequence.draw().position, 1);
+}
+
+}  // namespace
+}  // namespace pagoda::engine
