@@ -18,7 +18,8 @@ namespace pagoda::base {
 // Prints "file:line: check failed: what" to stderr and aborts.
 [[noreturn]] void check_failed(const char* file, int line, const std::string& what);
 
-// An absl::Status whose message is made by fmt: status_error(absl::StatusCode::kNotFound, "no {}", x).
+// An absl::Status whose message is made by fmt: status_error(absl::StatusCode::kNotFound, "no {}",
+// x).
 template <typename... Args>
 absl::Status status_error(absl::StatusCode code, fmt::format_string<Args...> format,
                           Args&&... args) {
@@ -36,20 +37,20 @@ inline std::string message_of(const absl::Status& status) {
 
 }  // namespace pagoda::base
 
-#define CHECK(condition)                                                     \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::pagoda::base::check_failed(__FILE__, __LINE__, #condition);          \
+#define CHECK(condition)                                            \
+  do {                                                              \
+    if (!(condition)) [[unlikely]]                                  \
+      ::pagoda::base::check_failed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define PAGODA_CHECK_OP(op, a, b)                                                            \
-  do {                                                                                       \
-    auto&& check_a_ = (a);                                                                   \
-    auto&& check_b_ = (b);                                                                   \
-    if (!(check_a_ op check_b_)) [[unlikely]]                                                \
-      ::pagoda::base::check_failed(__FILE__, __LINE__,                                       \
-                                   fmt::format("{} {} {} ({} against {})", #a, #op, #b,      \
-                                               check_a_, check_b_));                         \
+#define PAGODA_CHECK_OP(op, a, b)                                                    \
+  do {                                                                               \
+    auto&& check_a_ = (a);                                                           \
+    auto&& check_b_ = (b);                                                           \
+    if (!(check_a_ op check_b_)) [[unlikely]]                                        \
+      ::pagoda::base::check_failed(                                                  \
+          __FILE__, __LINE__,                                                        \
+          fmt::format("{} {} {} ({} against {})", #a, #op, #b, check_a_, check_b_)); \
   } while (false)
 
 #define CHECK_EQ(a, b) PAGODA_CHECK_OP(==, a, b)
@@ -67,11 +68,11 @@ inline std::string message_of(const absl::Status& status) {
 #define DCHECK(condition) CHECK(condition)
 #endif
 
-#define RETURN_IF_ERROR(expression)                              \
-  do {                                                           \
-    if (absl::Status status_ = (expression); !status_.ok()) {    \
-      return status_;                                            \
-    }                                                            \
+#define RETURN_IF_ERROR(expression)                           \
+  do {                                                        \
+    if (absl::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                         \
+    }                                                         \
   } while (false)
 
 #define PAGODA_CONCAT_(a, b) a##b

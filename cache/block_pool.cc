@@ -37,7 +37,8 @@ bool BlockPool::release(std::span<const BlockId> ids) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (--ref_counts_[index(ids[i])] >= 0) continue;
     for (size_t k = 0; k <= i; ++k) ++ref_counts_[index(ids[k])];
-    spdlog::error("block pool: refused a release of block {}, which is not held that often", ids[i]);
+    spdlog::error("block pool: refused a release of block {}, which is not held that often",
+                  ids[i]);
     return false;
   }
   for (const BlockId id : ids) {

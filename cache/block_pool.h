@@ -1,5 +1,5 @@
-// Which blocks are free. Every block has a count of those that hold it: the lease or tree it belongs
-// to, and each transfer that reads or writes it.
+// Which blocks are free. Every block has a count of those that hold it: the lease or tree it
+// belongs to, and each transfer that reads or writes it.
 #pragma once
 
 #include <cstdint>

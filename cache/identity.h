@@ -28,9 +28,9 @@ struct Identity {
   base::Digest256 digest() const;
 };
 
-// Who may share KV with whom: requests of the same salt and adapter. An adapter is named by a digest
-// of its weights and its scale, never by its name; empty is the model alone. Sets of adapters are
-// written in a canonical order.
+// Who may share KV with whom: requests of the same salt and adapter. An adapter is named by a
+// digest of its weights and its scale, never by its name; empty is the model alone. Sets of
+// adapters are written in a canonical order.
 struct CacheScope {
   std::string salt;
   std::string adapter;

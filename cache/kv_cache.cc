@@ -18,9 +18,9 @@ struct PrefixLease::State {
   std::vector<std::vector<BlockId>> tables;
   int32_t ready_len = 0;
   int32_t n_tree = 0;
-  int32_t promised_end = 0;           // 0 once the promise is kept
-  std::vector<int32_t> promised;      // the tokens up to promised_end
-  size_t index = 0;                   // in KvCache::leases_
+  int32_t promised_end = 0;       // 0 once the promise is kept
+  std::vector<int32_t> promised;  // the tokens up to promised_end
+  size_t index = 0;               // in KvCache::leases_
 };
 
 PrefixLease::PrefixLease() = default;
@@ -58,8 +58,7 @@ int32_t KvCache::max_hit_ordinals(std::span<const int32_t> tokens) const {
   return static_cast<int32_t>(tokens.size() - 1) / config_.block_size;
 }
 
-Probe KvCache::probe(const CacheScope& scope, std::span<const int32_t> tokens,
-                     UseCache use) const {
+Probe KvCache::probe(const CacheScope& scope, std::span<const int32_t> tokens, UseCache use) const {
   Probe found;
   if (!config_.prefix_caching || use == UseCache::kNo) return found;
   const int32_t most = max_hit_ordinals(tokens);

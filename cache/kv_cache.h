@@ -38,9 +38,9 @@ struct KvCacheStats {
   int32_t n_cached = 0;
   int32_t n_in_use = 0;
   int32_t n_promised = 0;
-  int64_t n_evicted = 0;         // blocks, since the start
-  int64_t n_hit_tokens = 0;      // found at acquire, recomputation after preemption left out
-  int64_t n_twins_dropped = 0;   // blocks computed twice
+  int64_t n_evicted = 0;        // blocks, since the start
+  int64_t n_hit_tokens = 0;     // found at acquire, recomputation after preemption left out
+  int64_t n_twins_dropped = 0;  // blocks computed twice
 };
 
 // What a prompt would find. Lengths are in tokens, whole blocks.
@@ -60,8 +60,8 @@ enum class UseCache : uint8_t {
 
 class KvCache;
 
-// The right to use the blocks of one sequence. Gives them back when it dies. Engine thread only, and
-// not longer than its cache.
+// The right to use the blocks of one sequence. Gives them back when it dies. Engine thread only,
+// and not longer than its cache.
 class PrefixLease {
  public:
   PrefixLease();

@@ -10,7 +10,9 @@ namespace pagoda::cache {
 size_t RadixTree::ChildHash::operator()(const ChildKey& key) const {
   return absl::HashOf(key.parent, absl::Span<const int32_t>(key.tokens.data(), key.tokens.size()));
 }
-size_t RadixTree::ChildHash::operator()(NodeId node) const { return (*this)(tree->child_key(node)); }
+size_t RadixTree::ChildHash::operator()(NodeId node) const {
+  return (*this)(tree->child_key(node));
+}
 bool RadixTree::ChildEq::operator()(const ChildKey& a, NodeId b) const {
   const ChildKey key = tree->child_key(b);
   return a.parent == key.parent && std::ranges::equal(a.tokens, key.tokens);
@@ -29,8 +31,7 @@ RadixTree::ChildKey RadixTree::child_key(NodeId id) const {
 
 const NodeId* RadixTree::find_child(NodeId parent, std::span<const int32_t> tokens) const {
   if (tokens.size() < static_cast<size_t>(block_size_)) return nullptr;
-  const auto it =
-      children_.find(ChildKey{parent, tokens.first(static_cast<size_t>(block_size_))});
+  const auto it = children_.find(ChildKey{parent, tokens.first(static_cast<size_t>(block_size_))});
   return it == children_.end() ? nullptr : &*it;
 }
 
@@ -288,8 +289,8 @@ void RadixTree::drop_empty_root(NodeId id) {
   free_node(id);
 }
 
-void RadixTree::visit(const std::function<void(NodeId, NodeId, std::span<const BlockId>, int32_t)>&
-                          fn) const {
+void RadixTree::visit(
+    const std::function<void(NodeId, NodeId, std::span<const BlockId>, int32_t)>& fn) const {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
     if (node.alive) fn(NodeId(static_cast<int32_t>(i)), node.parent, node.blocks, node.n_locks);

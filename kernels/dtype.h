@@ -30,17 +30,28 @@ struct DTypeInfo {
 
 constexpr DTypeInfo dtype_info(DType type) {
   switch (type) {
-    case DType::kF32: return {"F32", 1, 4};
-    case DType::kF16: return {"F16", 1, 2};
-    case DType::kBF16: return {"BF16", 1, 2};
-    case DType::kQ4_0: return {"Q4_0", 32, 18};
-    case DType::kQ4_1: return {"Q4_1", 32, 20};
-    case DType::kQ5_0: return {"Q5_0", 32, 22};
-    case DType::kQ5_1: return {"Q5_1", 32, 24};
-    case DType::kQ8_0: return {"Q8_0", 32, 34};
-    case DType::kQ4_K: return {"Q4_K", 256, 144};
-    case DType::kQ5_K: return {"Q5_K", 256, 176};
-    case DType::kQ6_K: return {"Q6_K", 256, 210};
+    case DType::kF32:
+      return {"F32", 1, 4};
+    case DType::kF16:
+      return {"F16", 1, 2};
+    case DType::kBF16:
+      return {"BF16", 1, 2};
+    case DType::kQ4_0:
+      return {"Q4_0", 32, 18};
+    case DType::kQ4_1:
+      return {"Q4_1", 32, 20};
+    case DType::kQ5_0:
+      return {"Q5_0", 32, 22};
+    case DType::kQ5_1:
+      return {"Q5_1", 32, 24};
+    case DType::kQ8_0:
+      return {"Q8_0", 32, 34};
+    case DType::kQ4_K:
+      return {"Q4_K", 256, 144};
+    case DType::kQ5_K:
+      return {"Q5_K", 256, 176};
+    case DType::kQ6_K:
+      return {"Q6_K", 256, 210};
   }
   return {"?", 1, 0};
 }
@@ -53,10 +64,45 @@ constexpr int64_t dtype_row_bytes(DType type, int64_t n) {
 
 constexpr bool is_quantized(DType type) { return dtype_info(type).block_len > 1; }
 
-// IEEE 754 binary16, every bit pattern (subnormal, infinite, NaN) kept in meaning.
+// IEEE 754 binary16, every bit pattern (subnormal, infinite, NaN) kept in meaning; to f16 rounds to
+// nearest, ties to even.
+#ifdef __FLT16_MANT_DIG__
 inline float f16_to_f32(uint16_t h) { return static_cast<float>(std::bit_cast<_Float16>(h)); }
-// Rounds to nearest, ties to even.
 inline uint16_t f32_to_f16(float x) { return std::bit_cast<uint16_t>(static_cast<_Float16>(x)); }
-inline float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+#else
+// For compilers without the type, as the clang that builds the fuzz targets.
+inline float f16_to_f32(uint16_t h) {
+  const uint32_t sign = (h & 0x8000U) << 16;
+  const uint32_t exponent = (h >> 10) & 0x1FU;
+  const uint32_t mantissa = h & 0x3FFU;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+inline uint16_t f32_to_f16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000U);
+  uint32_t magnitude = bits & 0x7FFFFFFFU;
+  uint32_t half = 0;
+  if (magnitude > 0x7F800000U) {
+    half = 0x7E00;  // NaN
+  } else if (magnitude >= 0x477FF000U) {
+    half = 0x7C00;  // from 65520 on the nearest is infinity
+  } else if (magnitude < 0x38800000U) {
+    // Subnormal. Floats from 0.5 to 1 are 2^-24 apart, as these halves are, so the sum rounds.
+    half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000U;
+  } else {
+    magnitude += 0xFFFU + ((magnitude >> 13) & 1U);
+    half = (magnitude - 0x38000000U) >> 13;
+  }
+  return static_cast<uint16_t>(sign | half);
+}
+#endif
+inline float bf16_to_f32(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
 
 }  // namespace pagoda

@@ -135,8 +135,8 @@ struct SampleRow {
   int64_t position = 0;  // of the token that is drawn, counted from the first output token
   const LogitBias* bias = nullptr;  // [n_bias]
   int32_t n_bias = 0;
-  int32_t n_top = -1;          // alternatives wanted with their log probabilities; -1: none at all
-  int32_t forced_token = -1;   // >= 0: not drawn; the log probability of this token is wanted
+  int32_t n_top = -1;         // alternatives wanted with their log probabilities; -1: none at all
+  int32_t forced_token = -1;  // >= 0: not drawn; the log probability of this token is wanted
 };
 inline constexpr float kGreedyTemperature = 1e-5F;
 inline constexpr int32_t kMaxTopLogprobs = 20;
@@ -148,7 +148,7 @@ struct SampleResult {
   float logprob = 0;
   int32_t rank = 0;
   int32_t n_top = 0;
-  int32_t top_tokens[kMaxTopLogprobs];    // by falling probability, lowest id first
+  int32_t top_tokens[kMaxTopLogprobs];  // by falling probability, lowest id first
   float top_logprobs[kMaxTopLogprobs];
 };
 

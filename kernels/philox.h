@@ -26,9 +26,10 @@ constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
 // at output position `position`. The third and fourth word of the counter keep the choices apart.
 constexpr double draw_uniform(uint64_t seed, int32_t choice, int64_t position) {
   const uint64_t at = static_cast<uint64_t>(position);
-  const PhiloxCounter random = philox4x32(
-      {static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), static_cast<uint32_t>(choice), 0},
-      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const PhiloxCounter random =
+      philox4x32({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32),
+                  static_cast<uint32_t>(choice), 0},
+                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (uint64_t{random[0]} << 32 | random[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
 }

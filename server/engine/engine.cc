@@ -109,9 +109,8 @@ bool Engine::step() {
   bool worked = intake();
   const int64_t begin_us = clock_.now_us();
   expire();
-  const BatchPlan plan =
-      Scheduler().plan(waiting_, running_,
-                       {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
+  const BatchPlan plan = Scheduler().plan(
+      waiting_, running_, {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
   if (!plan.empty()) {
     worked = true;
     apply(plan);

@@ -1,4 +1,5 @@
-// The engine: one thread that owns every sequence, the scheduler, the KV cache and the model runner.
+// The engine: one thread that owns every sequence, the scheduler, the KV cache and the model
+// runner.
 //
 //   submit, cancel ─▶ inbox ─▶ step(): intake ▶ plan ▶ apply ▶ forward ▶ sample ▶ fetch ▶ handle
 //                                                                                        │
@@ -27,8 +28,8 @@ namespace pagoda::engine {
 struct EngineConfig {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
-  int32_t max_queue = 256;      // requests in the inbox or waiting
-  int32_t max_model_len = 0;    // prompt and answer together; no more than the pool holds
+  int32_t max_queue = 256;       // requests in the inbox or waiting
+  int32_t max_model_len = 0;     // prompt and answer together; no more than the pool holds
   std::vector<TokenId> end_ids;  // eos and its like
 };
 
@@ -107,9 +108,9 @@ class Engine {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  Inbox inbox_;          // guarded by mutex_
-  EngineStats stats_;    // guarded by mutex_
-  int32_t n_live_ = 0;   // guarded by mutex_: requests submitted and not finished
+  Inbox inbox_;         // guarded by mutex_
+  EngineStats stats_;   // guarded by mutex_
+  int32_t n_live_ = 0;  // guarded by mutex_: requests submitted and not finished
 
   // The engine thread's alone.
   // What a draw of the batch is for.

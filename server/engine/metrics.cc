@@ -40,8 +40,8 @@ std::array<prometheus::Counter*, 4> finished_counters(Registry& registry) {
                      .Help("Sequences that ended, by reason")
                      .Register(registry);
   std::array<prometheus::Counter*, 4> counters{};
-  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
-                                    FinishReason::kAbort, FinishReason::kError}) {
+  for (const FinishReason reason :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
     counters[static_cast<size_t>(reason)] =
         &family.Add({{"reason", std::string(finish_reason_name(reason))}});
   }
@@ -52,10 +52,14 @@ std::array<prometheus::Counter*, 4> finished_counters(Registry& registry) {
 
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
   }
   return "";
 }
@@ -83,8 +87,8 @@ Metrics::Metrics(Registry& registry)
       queue_seconds(histogram(registry, "request_queue_seconds", "From arrival to the first step")),
       ttft_seconds(histogram(registry, "time_to_first_token_seconds",
                              "From arrival to the first output token")),
-      inter_token_seconds(histogram(registry, "inter_token_seconds",
-                                    "Between output tokens of one sequence")),
+      inter_token_seconds(
+          histogram(registry, "inter_token_seconds", "Between output tokens of one sequence")),
       e2e_seconds(histogram(registry, "request_seconds", "From arrival to the end of the answer")),
       step_seconds(histogram(registry, "step_seconds", "A step, from plan to handled results")) {}
 

@@ -22,9 +22,9 @@ struct Metrics {
   prometheus::Gauge& running;
   prometheus::Gauge& waiting;
 
-  prometheus::Counter& prompt_tokens;      // of prompts whose first token came
-  prometheus::Counter& cached_tokens;      // of those, found in the cache
-  prometheus::Counter& computed_tokens;    // rows run, recomputation included
+  prometheus::Counter& prompt_tokens;    // of prompts whose first token came
+  prometheus::Counter& cached_tokens;    // of those, found in the cache
+  prometheus::Counter& computed_tokens;  // rows run, recomputation included
   prometheus::Counter& generated_tokens;
   prometheus::Counter& preemptions;
   prometheus::Counter& steps;

@@ -43,11 +43,11 @@ struct TokenLogprob {
 
 // A piece of an answer. Deltas of one answer come in order and never at the same time.
 struct OutputDelta {
-  std::string text;                         // valid UTF-8
-  std::vector<TokenId> tokens;              // output tokens since the last delta; the text of the
-                                            // last ones may still be held back
+  std::string text;                           // valid UTF-8
+  std::vector<TokenId> tokens;                // output tokens since the last delta; the text of the
+                                              // last ones may still be held back
   std::vector<TokenLogprob> prompt_logprobs;  // of the prompt's second token and those after it
-  std::vector<TokenLogprob> logprobs;       // one for each of `tokens`, if wanted
+  std::vector<TokenLogprob> logprobs;         // one for each of `tokens`, if wanted
   bool finished = false;
   FinishReason reason = FinishReason::kStop;
   Usage usage;         // when finished
@@ -61,9 +61,9 @@ struct OutputOptions {
   bool logprobs = false;
 };
 
-// The sink of one sequence. push() is the engine thread's; the rest runs on a worker of the pool, one
-// at a time. When a stop string is found the stream cancels its sequence by `cancel`, finishes with
-// kStop and ignores what still arrives.
+// The sink of one sequence. push() is the engine thread's; the rest runs on a worker of the pool,
+// one at a time. When a stop string is found the stream cancels its sequence by `cancel`, finishes
+// with kStop and ignores what still arrives.
 class OutputStream final : public TokenSink, public std::enable_shared_from_this<OutputStream> {
  public:
   using OnDelta = absl::AnyInvocable<void(OutputDelta&&)>;

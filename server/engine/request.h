@@ -28,7 +28,7 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::vector<TokenId> stop_ids;  // end the answer, and are not part of it
   std::vector<ops::LogitBias> logit_bias;
-  int32_t n_logprobs = -1;         // alternatives a token; -1: no log probabilities
+  int32_t n_logprobs = -1;       // alternatives a token; -1: no log probabilities
   bool prompt_logprobs = false;  // log probabilities of the prompt's tokens, n_logprobs each
 };
 

@@ -27,9 +27,8 @@ class Draft {
         n_slots_left_(budgets.max_seqs - static_cast<int32_t>(running.size())),
         n_blocks_left_(cache.n_available()),
         running_(running.begin(), running.end()) {
-    std::ranges::sort(running_, [](const Sequence* a, const Sequence* b) {
-      return ranks_before(*a, *b);
-    });
+    std::ranges::sort(running_,
+                      [](const Sequence* a, const Sequence* b) { return ranks_before(*a, *b); });
   }
 
   void add_decodes() {
@@ -56,18 +55,17 @@ class Draft {
     const int32_t n_tokens = sequence.n_tokens();
     if (cache_.n_blocks_for(n_tokens) > cache_.n_blocks()) {
       plan.rejects.push_back(
-          {sequence.id(),
-           fmt::format("the sequence has {} tokens, but the KV cache holds {}", n_tokens,
-                       cache_.max_tokens())});
+          {sequence.id(), fmt::format("the sequence has {} tokens, but the KV cache holds {}",
+                                      n_tokens, cache_.max_tokens())});
       return true;
     }
     const cache::Probe found =
         cache_.probe(sequence.scope(), sequence.tokens(), sequence.use_cache());
     // What another computes now is worth waiting for.
-    if (found.promised_len > found.cached_len || starts_now(sequence, found.cached_len)) return true;
-    const int32_t n_needed =
-        std::min(cache_.n_blocks_for(n_tokens + 1), cache_.n_blocks()) -
-        cache_.n_blocks_for(found.cached_len) + found.n_blocks_taken;
+    if (found.promised_len > found.cached_len || starts_now(sequence, found.cached_len))
+      return true;
+    const int32_t n_needed = std::min(cache_.n_blocks_for(n_tokens + 1), cache_.n_blocks()) -
+                             cache_.n_blocks_for(found.cached_len) + found.n_blocks_taken;
     if (n_needed > n_blocks_left_ - n_blocks_owed_) return false;
     const int32_t count = std::min(n_tokens_left_, n_tokens - found.cached_len);
     plan.items.push_back({sequence.id(), found.cached_len, count, true});
@@ -156,9 +154,8 @@ class WaitingLine {
  public:
   WaitingLine(std::span<Sequence* const> waiting, std::span<Sequence* const> running)
       : waiting_(waiting.begin(), waiting.end()) {
-    std::ranges::sort(waiting_, [](const Sequence* a, const Sequence* b) {
-      return ranks_before(*a, *b);
-    });
+    std::ranges::sort(waiting_,
+                      [](const Sequence* a, const Sequence* b) { return ranks_before(*a, *b); });
     for (const Sequence* sequence : running) ++n_running_[sequence->request().tenant];
   }
 

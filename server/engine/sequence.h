@@ -5,7 +5,8 @@
 //   KV is there   to be computed     restored or     to be computed
 //                                    restoring
 //
-// The tail grows downwards in whole blocks. When computed_len meets tail_begin it jumps to tail_end.
+// The tail grows downwards in whole blocks. When computed_len meets tail_begin it jumps to
+// tail_end.
 #pragma once
 
 #include <cstdint>
@@ -99,7 +100,7 @@ class Sequence {
   int32_t computed_len_ = 0;
   int32_t tail_begin_ = 0;
   int32_t tail_end_ = 0;
-  int32_t cached_len_ = 0;           // at the first start
+  int32_t cached_len_ = 0;            // at the first start
   int32_t prompt_logprobs_done_ = 0;  // positions below have been reported
   bool started_ = false;
 };

@@ -58,8 +58,8 @@ uint64_t& HashRunner::value(BlockId block, int32_t offset) {
 uint64_t HashRunner::fold_before(std::span<const BlockId> table, int32_t position) {
   uint64_t sum = 0;
   for (int32_t p = 0; p < position; ++p) {
-    sum = fold(sum, value(table[static_cast<size_t>(p / config_.block_size)],
-                          p % config_.block_size));
+    sum = fold(sum,
+               value(table[static_cast<size_t>(p / config_.block_size)], p % config_.block_size));
   }
   return sum;
 }
@@ -78,8 +78,8 @@ model::Ticket HashRunner::forward(const model::StepInputs& inputs) {
       CHECK_GE(token, 0);
       for (int32_t g = 0; g < config_.n_groups; ++g) {
         const std::vector<BlockId>& table = seq.tables[static_cast<size_t>(g)];
-        const uint64_t kv = kv_of(fold_before(table, row.position), token, row.position,
-                                  row.adapter.value(), g);
+        const uint64_t kv =
+            kv_of(fold_before(table, row.position), token, row.position, row.adapter.value(), g);
         value(table[static_cast<size_t>(row.position / config_.block_size)],
               row.position % config_.block_size) = kv;
         row_hash_[row_index] = fold(row_hash_[row_index], kv);
@@ -97,8 +97,8 @@ model::Ticket HashRunner::sample(model::Ticket step, const model::SampleInputs& 
     ops::SampleResult result{};
     result.token = request.params.forced_token;
     if (result.token < 0) {
-      result.token = draw(row_hash_[static_cast<size_t>(request.row)], request.params,
-                          config_.n_vocab);
+      result.token =
+          draw(row_hash_[static_cast<size_t>(request.row)], request.params, config_.n_vocab);
       slot_token_[static_cast<size_t>(request.slot.value())] = result.token;
     }
     results_.push_back(result);

@@ -45,10 +45,11 @@ int run_all(uint64_t first, uint64_t last) {
     ++n_failed;
     fmt::print("seed {}: {}   (replay: pagoda_sim --seed {})\n", seed, run.failure, seed);
   }
-  fmt::print("seeds {}..{}: {} requests, {} aborted, {} steps, {} preemptions, {} hit tokens, "
-             "{} seeds failed\n",
-             first, last, sum.n_requests, sum.n_aborted, sum.n_steps, sum.n_preemptions,
-             sum.n_hit_tokens, n_failed);
+  fmt::print(
+      "seeds {}..{}: {} requests, {} aborted, {} steps, {} preemptions, {} hit tokens, "
+      "{} seeds failed\n",
+      first, last, sum.n_requests, sum.n_aborted, sum.n_steps, sum.n_preemptions, sum.n_hit_tokens,
+      n_failed);
   return n_failed == 0 ? 0 : 1;
 }
 

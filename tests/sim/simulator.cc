@@ -52,8 +52,12 @@ struct Sent {
 class Simulator {
  public:
   Simulator(uint64_t seed, bool verbose)
-      : random_(seed), verbose_(verbose), runner_config_(draw_runner_config()), metrics_(registry_),
-        runner_(runner_config_), cache_(draw_cache_config()),
+      : random_(seed),
+        verbose_(verbose),
+        runner_config_(draw_runner_config()),
+        metrics_(registry_),
+        runner_(runner_config_),
+        cache_(draw_cache_config()),
         engine_(draw_engine_config(), runner_, cache_, clock_, metrics_) {
     for (int32_t i = 0; i < 4; ++i) stems_.push_back(random_tokens(pick(1, max_len() / 2)));
   }
@@ -168,7 +172,8 @@ class Simulator {
       const auto& stem = stems_[static_cast<size_t>(pick(0, 3))];
       prompt.assign(stem.begin(), stem.begin() + pick(0, static_cast<int32_t>(stem.size())));
     } else if (!sent_.empty()) {
-      const Sent& sent = sent_[static_cast<size_t>(pick(0, static_cast<int32_t>(sent_.size()) - 1))];
+      const Sent& sent =
+          sent_[static_cast<size_t>(pick(0, static_cast<int32_t>(sent_.size()) - 1))];
       prompt = sent.request.prompt;
       prompt.insert(prompt.end(), sent.sink->tokens.begin(), sent.sink->tokens.end());
     }
@@ -185,7 +190,8 @@ class Simulator {
     clock_.advance_us(1000);
     cache_.check();
     for (size_t i = 0; i < sent_.size(); ++i) {
-      if (sent_[i].sink->n_after_finish > 0) fail(fmt::format("request {}: events after its end", i));
+      if (sent_[i].sink->n_after_finish > 0)
+        fail(fmt::format("request {}: events after its end", i));
     }
     return worked;
   }
@@ -199,7 +205,8 @@ class Simulator {
     if (!cache_.prefix_caching() && stats.n_free != stats.n_blocks) fail("blocks lost at rest");
     if (!engine_.idle()) fail("requests live at rest");
     for (size_t i = 0; i < sent_.size() && result_.failure.empty(); ++i) check_answer(i);
-    if (metrics_.started.Value() != static_cast<double>(sent_.size())) fail("started count is wrong");
+    if (metrics_.started.Value() != static_cast<double>(sent_.size()))
+      fail("started count is wrong");
     double finished = 0;
     for (const auto* counter : metrics_.finished) finished += counter->Value();
     if (finished != static_cast<double>(sent_.size())) fail("finished counts are wrong");

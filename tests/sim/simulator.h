@@ -1,6 +1,6 @@
-// One seeded life of an engine: the real scheduler and cache under a fake clock, a hash for a model,
-// and random arrivals, lengths, aborts, salts and pool sizes. The cache is checked after each step
-// and every token against the answer that the request gets alone.
+// One seeded life of an engine: the real scheduler and cache under a fake clock, a hash for a
+// model, and random arrivals, lengths, aborts, salts and pool sizes. The cache is checked after
+// each step and every token against the answer that the request gets alone.
 #pragma once
 
 #include <cstdint>

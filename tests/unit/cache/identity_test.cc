@@ -18,11 +18,13 @@ std::vector<int32_t> counting(int32_t n) {
 TEST(BlockKey, IsTheSameInEveryProcess) {
   const Identity identity;
   const std::vector<int32_t> tokens = counting(32);
-  const BlockKey first = block_key(root_key(identity.digest(), GroupId(0), {}),
-                                   std::span(tokens).first(16));
+  const BlockKey first =
+      block_key(root_key(identity.digest(), GroupId(0), {}), std::span(tokens).first(16));
   const BlockKey second = block_key(first, std::span(tokens).subspan(16));
-  EXPECT_EQ(base::to_hex(first), "7b21b33abeea6fdade9834f9ea1bf94d948ce10f4c3a78f47176f7201f2acc3f");
-  EXPECT_EQ(base::to_hex(second), "0daad62ee78f3ce6f34fe950acd62bb2ef17b74c2271a4c4a6e011212188eafb");
+  EXPECT_EQ(base::to_hex(first),
+            "7b21b33abeea6fdade9834f9ea1bf94d948ce10f4c3a78f47176f7201f2acc3f");
+  EXPECT_EQ(base::to_hex(second),
+            "0daad62ee78f3ce6f34fe950acd62bb2ef17b74c2271a4c4a6e011212188eafb");
 }
 
 TEST(BlockKey, IsChained) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -72,8 +73,7 @@ class EngineTest : public testing::Test {
     Request request;
     request.id = RequestId(++n_requests_);
     request.prompt.resize(static_cast<size_t>(prompt_len));
-    std::iota(request.prompt.begin(), request.prompt.end(),
-              static_cast<int32_t>(n_requests_ % 50));
+    std::iota(request.prompt.begin(), request.prompt.end(), static_cast<int32_t>(n_requests_ % 50));
     request.sampling.max_tokens = max_tokens;
     request.sampling.ignore_eos = true;
     request.arrival_us = clock_.now_us();
@@ -232,11 +232,16 @@ TEST_F(EngineTest, OnlyThePromptIsComputedWhenNoTokenIsWanted) {
 
 // Many threads, a pool that forces preemption, and a third of the clients leaving.
 TEST_F(EngineTest, ManyThreadsGetTheirSoloAnswers) {
-  make(24, 8, 48, 200);
-  std::thread engine_thread([this] { engine_->run(); });
+  constexpr int kClients = 64;
+  make(12, 8, 48, kClients);
+  std::latch submitted(kClients);  // the pool is too small for those that then start together
+  std::thread engine_thread([&] {
+    submitted.wait();
+    engine_->run();
+  });
   std::mutex mutex;
   std::vector<std::thread> clients;
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < kClients; ++i) {
     clients.emplace_back([&, i] {
       Request r;
       {
@@ -244,7 +249,8 @@ TEST_F(EngineTest, ManyThreadsGetTheirSoloAnswers) {
         r = request(10 + i % 30, 5 + i % 60);
       }
       const auto sink = sink_of(r);
-      ASSERT_TRUE(engine_->submit(r).ok());
+      EXPECT_TRUE(engine_->submit(r).ok());
+      submitted.count_down();
       if (i % 3 == 0) {
         sink->wait_for_tokens(static_cast<size_t>(i % 7));
         engine_->cancel(r.id);

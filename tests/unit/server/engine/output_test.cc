@@ -165,8 +165,8 @@ TEST(OutputStream, AStopStringCancelsAndNothingFollows) {
     OutputOptions options;
     options.stop = {"END"};
     options.logprobs = true;
-    auto stream = OutputStream::create(tokenizer, pool, options, collector.on_delta(),
-                                       [&] { ++n_cancels; });
+    auto stream =
+        OutputStream::create(tokenizer, pool, options, collector.on_delta(), [&] { ++n_cancels; });
     for (const char c : std::string("abENDmore")) stream->push(token(c));
     stream->push(finish(FinishReason::kStop));
     collector.wait();

@@ -1,0 +1,94 @@
+// The llama decoder (Touvron et al. 2023, arXiv:2302.13971) over a backend's ops: embeddings,
+// layers of attention and feed-forward with a residual around each, a final norm, the output
+// matrix. One thread (the engine's) calls it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/kv_view.h"
+#include "kernels/ops.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace pagoda::model {
+
+// The rows of a step, in backend memory; the sequences stay the caller's until forward() returns.
+struct DecoderBatch {
+  int32_t n_rows = 0;                  // 1 … max_rows
+  const int32_t* ids = nullptr;        // [n_rows]
+  const int32_t* positions = nullptr;  // [n_rows]
+  // One for each layer group: where the rows' KV goes ([n_rows]) and the sequences.
+  std::span<const ops::KvSlot* const> slots;
+  std::span<const std::vector<ops::AttentionSeq>> seqs;
+  const int32_t* wanted_rows = nullptr;  // [n_wanted]: rows whose final hidden state is kept
+  int32_t n_wanted = 0;
+};
+
+class Decoder {
+ public:
+  // Rows that logits() takes at once.
+  static constexpr int32_t kMaxLogitRows = 64;
+
+  // All scratch memory is taken here: kResourceExhausted when there is none. Config, weights and
+  // backend must outlive the decoder.
+  static absl::StatusOr<std::unique_ptr<Decoder>> create(Backend& backend,
+                                                         const ModelConfig& config,
+                                                         const Weights& weights, int32_t max_rows);
+
+  // The pool that slots and block tables refer to; set before the first forward().
+  void set_kv(const KvView& kv) { kv_ = kv; }
+
+  // Writes the rows' KV and keeps the final hidden states of the wanted rows.
+  void forward(const DecoderBatch& batch);
+  // After the final norm: [n_wanted, hidden_dim], until the next forward().
+  const float* hidden() const { return hidden_.as<float>(); }
+  // Logits of rows of hidden(): [n_rows, n_vocab], until the next call. rows is [n_rows] in backend
+  // memory, n_rows at most kMaxLogitRows.
+  const float* logits(const int32_t* rows, int32_t n_rows);
+
+ private:
+  Decoder(Backend& backend, const ModelConfig& config, const Weights& weights)
+      : backend_(backend), config_(config), weights_(weights) {}
+  absl::Status allocate(int32_t max_rows);
+
+  void attention_block(int32_t layer, const DecoderBatch& batch);
+  void feed_forward_block(int32_t layer, int32_t n_rows);
+  void final_norm(const DecoderBatch& batch);
+  void rms_norm(const float* x, const Buffer& weight, float* out, int32_t n_rows);
+  void matmul(const float* x, const Linear& linear, float* y, int32_t n_rows);
+  // x += what the linear map makes of y, summed over the ranks.
+  void add_to_residual(const float* y, const Linear& linear, int32_t n_rows);
+
+  // Where a layer's KV is: its group and its index within it.
+  struct LayerPlace {
+    size_t group = 0;
+    int32_t index = 0;
+  };
+
+  Backend& backend_;
+  const ModelConfig& config_;
+  const Weights& weights_;
+  KvView kv_;
+  std::vector<LayerPlace> places_;  // [n_layers]
+  float rope_scale_ = 1;
+  float attention_scale_ = 1;
+
+  Buffer inv_freq_;   // [rope_dim / 2]
+  Buffer cos_sin_;    // [max_rows, rope_dim]
+  Buffer x_;          // [max_rows, hidden_dim]: the residual stream
+  Buffer normed_;     // [max_rows, hidden_dim]
+  Buffer qkv_;        // [max_rows, (n_heads + 2 * n_kv_heads) * head_dim]
+  Buffer attended_;   // [max_rows, n_heads * head_dim]
+  Buffer gate_up_;    // [max_rows, 2 * ffn_dim]
+  Buffer activated_;  // [max_rows, ffn_dim]
+  Buffer hidden_;     // [max_rows, hidden_dim]
+  Buffer logit_x_;    // [kMaxLogitRows, hidden_dim]
+  Buffer logits_;     // [kMaxLogitRows, n_vocab]
+};
+
+}  // namespace pagoda::model

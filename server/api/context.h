@@ -1,0 +1,103 @@
+// What the handlers of all routes share.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/worker_pool.h"
+#include "model/tokenizer/tokenizer.h"
+#include "server/api/json.h"
+#include "server/engine/engine.h"
+#include "server/http/exchange.h"
+
+namespace pagoda::api {
+
+// Random numbers for seeds and ids. Any thread.
+class RandomSource {
+ public:
+  explicit RandomSource(uint64_t seed) : generator_(seed) {}
+  uint64_t next() {
+    std::lock_guard lock(mutex_);
+    return generator_();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::mt19937_64 generator_;  // guarded by mutex_
+};
+
+struct ServedModel {
+  std::vector<std::string> names;  // never empty; the first is the one that answers carry
+  std::string root;                // MODEL as given
+  int64_t created_s = 0;
+  int32_t max_model_len = 0;
+  int32_t block_size = 0;
+  int32_t max_token_bytes = 1;  // of the longest token
+};
+
+struct ApiLimits {
+  int32_t max_json_depth = 128;
+  int64_t max_choices = 256;  // answers that one request may ask for
+  int64_t request_timeout_us = 0;
+};
+
+// Everything is borrowed and lives longer than the last exchange. Any thread.
+struct Context {
+  engine::Engine& engine;
+  const model::Tokenizer& tokenizer;
+  base::WorkerPool& workers;  // parses and tokenizes
+  base::WorkerPool& outputs;  // detokenizes and writes answers; room for every live answer
+  const base::Clock& clock;
+  prometheus::Registry& registry;
+  RandomSource& random;
+  FieldWarnings& warnings;
+  const std::atomic<bool>& serving;  // false before the start is over and while draining
+  std::string version;
+  ServedModel model;
+  ApiLimits limits;
+  std::atomic<uint64_t> next_request_id{1};
+};
+
+// Runs `work` on a worker; answers 429 when all are busy and their queue is full, and 503 when the
+// server is not serving. What `work` throws ends the exchange with a 500.
+using Work = absl::AnyInvocable<void(const std::shared_ptr<http::Exchange>&)>;
+void run_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, Work work);
+
+// OK when `name` is empty or one of the served; else kNotFound with code model_not_found.
+absl::Status check_model(const ServedModel& model, std::string_view name);
+
+// Appends the ids of a raw text: control tokens written in it are control tokens. Before them the
+// beginning-of-sequence token, if the model wants one and add_special asks.
+void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
+                 std::vector<model::TokenId>& ids);
+
+// The same for a prompt. kInvalidArgument before any work when the text is longer than any
+// max_model_len tokens could be.
+absl::Status tokenize_text(const Context& context, std::string_view text, bool add_special,
+                           std::vector<model::TokenId>& ids);
+
+// One line per answer; no content.
+struct AnswerLog {
+  std::string_view id;
+  std::string_view route;
+  int status = 200;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t ttft_us = -1;  // -1: there was no first token
+  int64_t total_us = 0;
+};
+void log_answer(const AnswerLog& answer);
+
+}  // namespace pagoda::api

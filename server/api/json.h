@@ -1,0 +1,72 @@
+// Bodies of requests: JSON within limits, and the reading of fields out of it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace pagoda::api {
+
+struct JsonBody {
+  nlohmann::json object;             // only fields that are known
+  std::vector<std::string> unknown;  // names of the others, at most sixteen
+};
+
+// Parses a JSON object (RFC 8259, UTF-8). A nesting deeper than max_depth ends the parse where it
+// occurs, and what stands under an unknown field is checked but not kept, so memory follows what is
+// used. Where a key stands twice the last one counts. kInvalidArgument otherwise.
+absl::StatusOr<JsonBody> parse_object(std::string_view body,
+                                      std::span<const std::string_view> known, int32_t max_depth);
+
+// A short form of a value for error messages.
+std::string shown(const nlohmann::json& value);
+
+// Reads typed fields. An absent field and null leave the target alone. kInvalidArgument names the
+// field. Borrows the object.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& object) : object_(object) {}
+
+  // Null when absent or null.
+  const nlohmann::json* find(std::string_view name) const;
+  bool has(std::string_view name) const { return find(name) != nullptr; }
+
+  absl::Status read(std::string_view name, bool& out) const;
+  absl::Status read(std::string_view name, std::string& out, size_t max_bytes) const;
+  // Numbers like 16.0 count as integers, as JSON does not tell them apart.
+  absl::Status read(std::string_view name, int64_t& out,
+                    int64_t low = std::numeric_limits<int64_t>::min(),
+                    int64_t high = std::numeric_limits<int64_t>::max()) const;
+  absl::Status read(std::string_view name, float& out, double low, double high) const;
+
+ private:
+  const nlohmann::json& object_;
+};
+
+// The value of an integer; none for anything else, fractions and what int64 cannot hold.
+bool as_int64(const nlohmann::json& value, int64_t& out);
+
+// A list of ids of a vocabulary; kInvalidArgument naming `field` for anything else in it.
+absl::StatusOr<std::vector<int32_t>> read_token_ids(std::string_view field,
+                                                    const nlohmann::json& list, int32_t n_vocab);
+
+// Logs each unknown field once, however many requests have it. Any thread.
+class FieldWarnings {
+ public:
+  void warn(std::span<const std::string> names);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> seen_;  // guarded by mutex_; bounded
+};
+
+}  // namespace pagoda::api

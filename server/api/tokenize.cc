@@ -1,0 +1,84 @@
+#include "server/api/tokenize.h"
+
+#include <array>
+
+#include "server/api/errors.h"
+
+namespace pagoda::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kAnyBytes = SIZE_MAX;  // the listener limits the body
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<JsonBody> read_body(Context& context, std::string_view body,
+                                   std::span<const std::string_view> known) {
+  ASSIGN_OR_RETURN(JsonBody parsed, parse_object(body, known, context.limits.max_json_depth));
+  context.warnings.warn(parsed.unknown);
+  std::string model;
+  RETURN_IF_ERROR(Fields(parsed.object).read("model", model, kMaxNameBytes));
+  RETURN_IF_ERROR(check_model(context.model, model));
+  return parsed;
+}
+
+using Answer = absl::StatusOr<std::string> (*)(Context&, std::string_view);
+
+void answer_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, Answer answer) {
+  const int64_t arrival_us = context.clock.now_us();
+  run_on_worker(
+      context, std::move(exchange),
+      [&context, answer, arrival_us](const std::shared_ptr<http::Exchange>& self) {
+        auto body = answer(context, self->take_body());
+        log_answer({.id = self->request().id,
+                    .route = self->request().path,
+                    .status = body.ok() ? 200 : error_kind(body.status().code()).http_status,
+                    .total_us = context.clock.now_us() - arrival_us});
+        if (!body.ok()) return self->respond(error_response(body.status()));
+        self->respond({200, "application/json", *std::move(body), {}});
+      });
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> tokenize(Context& context, std::string_view body) {
+  static constexpr std::array<std::string_view, 3> kKnown = {"model", "prompt",
+                                                             "add_special_tokens"};
+  ASSIGN_OR_RETURN(const JsonBody parsed, read_body(context, body, kKnown));
+  const Fields fields(parsed.object);
+  if (!fields.has("prompt")) return bad_field("prompt", "is required");
+  std::string prompt;
+  bool add_special = true;
+  RETURN_IF_ERROR(fields.read("prompt", prompt, kAnyBytes));
+  RETURN_IF_ERROR(fields.read("add_special_tokens", add_special));
+  std::vector<model::TokenId> ids;
+  encode_text(context.tokenizer, prompt, add_special, ids);
+  return dump({{"count", ids.size()},
+               {"max_model_len", context.model.max_model_len},
+               {"tokens", ids}});
+}
+
+absl::StatusOr<std::string> detokenize(Context& context, std::string_view body) {
+  static constexpr std::array<std::string_view, 2> kKnown = {"model", "tokens"};
+  ASSIGN_OR_RETURN(const JsonBody parsed, read_body(context, body, kKnown));
+  const nlohmann::json* tokens = Fields(parsed.object).find("tokens");
+  if (tokens == nullptr) return bad_field("tokens", "is required");
+  if (!tokens->is_array()) return bad_field("tokens", "must be a list, not {}", shown(*tokens));
+  ASSIGN_OR_RETURN(const std::vector<model::TokenId> ids,
+                   read_token_ids("tokens", *tokens, context.tokenizer.n_vocab()));
+  return dump({{"prompt", model::decode(context.tokenizer, ids, false)}});
+}
+
+void handle_tokenize(Context& context, std::shared_ptr<http::Exchange> exchange) {
+  answer_on_worker(context, std::move(exchange), tokenize);
+}
+
+void handle_detokenize(Context& context, std::shared_ptr<http::Exchange> exchange) {
+  answer_on_worker(context, std::move(exchange), detokenize);
+}
+
+}  // namespace pagoda::api

@@ -1,0 +1,151 @@
+// One client connection: requests are read and answered in order, one at a time.
+//
+//   idle ─▶ header ─▶ body ─▶ answering ─▶ idle …
+//              └─────────┴──refusal──┴───▶ lingering ─▶ closed
+//
+// Everything runs on the connection's strand, except what says otherwise.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/exchange.h"
+#include "server/http/router.h"
+#include "server/http/server.h"
+
+namespace pagoda::http {
+
+// What the connections of a server have in common. Any thread.
+struct ServerState {
+  ServerState(ServerOptions options_in, const base::Clock& clock_in,
+              engine::Admission& admission_in)
+      : options(std::move(options_in)), clock(clock_in), admission(admission_in) {}
+
+  std::shared_ptr<const Router> current_router() {
+    std::lock_guard lock(mutex);
+    return router;
+  }
+
+  const ServerOptions options;
+  const base::Clock& clock;
+  engine::Admission& admission;
+  std::atomic<bool> draining{false};
+  std::atomic<int64_t> n_busy{0};
+  std::atomic<uint64_t> next_id{0};
+  const uint64_t id_salt = static_cast<uint64_t>(clock.unix_s());
+
+  std::mutex mutex;
+  // Shared: a request that is being answered keeps the routes it was found in.
+  std::shared_ptr<const Router> router;  // guarded by mutex
+};
+
+// Shared: pending operations and exchanges keep it alive; the last of them closes the socket.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ServerState> state);
+  ~Connection();
+
+  void start();
+
+  // Any thread; called by the exchange that is being answered.
+  void post_response(Response response);
+  void post_dropped();
+  void post_abort();
+  void post_stream_head(Response head);
+  void post_events(std::string events);
+  void post_stream_end();
+
+ private:
+  using Error = boost::system::error_code;
+  using Parser =
+      boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  // Reading.
+  void wait_for_request();
+  void read_header();
+  void on_header(Error error);
+  void take_header();
+  bool check_framing();
+  void admit_and_read_body();
+  bool fits_ticket(int64_t body_bytes);
+  void read_body();
+  void on_body(Error error);
+  void dispatch();
+
+  // Answering.
+  void refuse(int status, std::string_view message);
+  void refuse_with(Response response);
+  void begin_answer();
+  void write_response(const Response& response);
+  void queue(std::string bytes);
+  void flush();
+  void on_written(Error error, size_t bytes);
+  void answer_done();
+  void lose_client();
+
+  // Watching the client while it waits for its answer.
+  void watch();
+  void on_readable();
+  bool socket_is_dead();
+  void probe();
+  void probe_after(std::chrono::milliseconds delay);
+
+  // Ending.
+  void linger();
+  void discard();
+  void close();
+  void arm(std::chrono::milliseconds timeout);
+  void disarm();
+  void on_timeout();
+
+  const std::shared_ptr<ServerState> state_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer probe_timer_;
+  uint64_t deadline_round_ = 0;  // a wait of an earlier round is void
+
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+
+  // Of the current request.
+  std::shared_ptr<const Router> router_;
+  Router::Match match_;
+  Request request_;
+  engine::AdmissionTicket ticket_;
+  int64_t ticket_bytes_ = 0;
+  std::chrono::steady_clock::time_point body_start_;
+  bool has_body_ = false;
+  bool http_1_0_ = false;
+  bool keep_alive_ = false;
+  bool is_head_ = false;
+  std::weak_ptr<Exchange> exchange_;
+
+  // Of the current answer.
+  bool answering_ = false;  // a request is with its handler, or its answer is being written
+  bool streaming_ = false;
+  bool events_ = false;     // the stream carries server-sent events
+  bool head_sent_ = false;
+  bool last_queued_ = false;
+  std::string pending_;
+  std::string writing_;
+  size_t written_ = 0;
+  bool write_in_flight_ = false;
+
+  bool watch_pending_ = false;
+  bool peer_finished_ = false;  // the client sends nothing any more; it may still read
+  bool closed_ = false;
+  int64_t n_discarded_ = 0;
+};
+
+}  // namespace pagoda::http

@@ -1,0 +1,69 @@
+// The HTTP/1.1 listener and its I/O threads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "server/engine/admission.h"
+#include "server/http/message.h"
+#include "server/http/router.h"
+
+namespace pagoda::http {
+
+struct ServerOptions {
+  int32_t n_threads = 2;
+  uint32_t max_header_bytes = 16 << 10;
+  int64_t max_body_bytes = 32 << 20;
+  // What a reader may be behind by. A stream that is further behind when more is to be sent has
+  // lost its client.
+  int64_t max_pending_bytes = 8 << 20;
+  std::chrono::milliseconds header_timeout{30'000};
+  // A body must arrive within this time and one second for each 16 KiB of it.
+  std::chrono::milliseconds body_timeout{30'000};
+  std::chrono::milliseconds idle_timeout{120'000};
+  // A write that makes no progress for so long has lost its client.
+  std::chrono::milliseconds write_timeout{30'000};
+  // The body of an error that the listener itself answers.
+  std::function<Response(int status, std::string_view message)> make_error = {};
+};
+
+// Any thread may call. Owns its threads; handlers run on them.
+class Server {
+ public:
+  // Borrows the clock and the admission.
+  Server(ServerOptions options, const base::Clock& clock, engine::Admission& admission);
+  // Stops.
+  ~Server();
+
+  // Binds and listens; port 0 takes a free one. kAlreadyExists when the port is in use,
+  // kInvalidArgument for a host that has no address.
+  absl::Status bind(const std::string& host, uint16_t port);
+  uint16_t port() const;
+
+  // Replaces all routes; requests that are being answered keep theirs.
+  void set_router(std::shared_ptr<const Router> router);
+  // Begins to accept connections.
+  void start();
+  // From now on every answer closes its connection.
+  void drain();
+  // Answers that are not yet written to the end.
+  int64_t n_busy() const;
+  // Closes everything and joins the threads. Handlers run no more after it.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Raises the limit of open descriptors to what the system allows and returns it.
+int64_t raise_descriptor_limit();
+
+}  // namespace pagoda::http

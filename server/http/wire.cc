@@ -1,0 +1,94 @@
+#include "server/http/wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+namespace pagoda::http {
+
+std::string_view Request::header(std::string_view name) const {
+  for (const Header& header : headers) {
+    if (header.name == name) return header.value;
+  }
+  return {};
+}
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 413: return "Content Too Large";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 499: return "Client Closed Request";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    default: return "Unknown";
+  }
+}
+
+std::string http_date(int64_t unix_s) {
+  static constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  static constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::time_t time = unix_s;
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT",
+                     kDays[static_cast<size_t>(utc.tm_wday)], utc.tm_mday,
+                     kMonths[static_cast<size_t>(utc.tm_mon)], utc.tm_year + 1900, utc.tm_hour,
+                     utc.tm_min, utc.tm_sec);
+}
+
+std::string response_head(const Response& response, const HeadOptions& options) {
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nServer: pagoda\r\n", response.status,
+                  reason_phrase(response.status), http_date(options.unix_s));
+  if (!response.content_type.empty()) {
+    head += fmt::format("Content-Type: {}\r\n", response.content_type);
+  }
+  if (options.chunked) {
+    head += "Transfer-Encoding: chunked\r\n";
+  } else if (options.content_length >= 0) {
+    head += fmt::format("Content-Length: {}\r\n", options.content_length);
+  }
+  if (!options.keep_alive) head += "Connection: close\r\n";
+  if (!options.request_id.empty()) head += fmt::format("X-Request-Id: {}\r\n", options.request_id);
+  for (const Header& header : response.headers) {
+    head += fmt::format("{}: {}\r\n", header.name, header.value);
+  }
+  head += "\r\n";
+  return head;
+}
+
+std::string chunk(std::string_view data) { return fmt::format("{:x}\r\n{}\r\n", data.size(), data); }
+
+bool is_valid_request_id(std::string_view id) {
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+bool split_target(std::string_view target, std::string& path, std::string& query) {
+  if (const size_t scheme = target.find("://"); !target.starts_with('/') && scheme != target.npos) {
+    const size_t slash = target.find('/', scheme + 3);
+    target = slash == target.npos ? std::string_view("/") : target.substr(slash);
+  }
+  if (!target.starts_with('/')) return false;
+  target = target.substr(0, target.find('#'));
+  const size_t mark = target.find('?');
+  path = target.substr(0, mark);
+  query = mark == target.npos ? std::string_view() : target.substr(mark + 1);
+  return true;
+}
+
+}  // namespace pagoda::http

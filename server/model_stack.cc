@@ -1,0 +1,176 @@
+#include "server/model_stack.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "cache/identity.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "model/decoder_runner.h"
+#include "server/sizing.h"
+
+namespace pagoda {
+namespace {
+
+constexpr size_t kTouchBytes = 8 << 20;
+
+// Logs a load's progress at every fifth of it, so that a large file does not seem to hang.
+model::LoadProgress progress_log() {
+  return [fifth = int64_t{1}](int64_t done, int64_t total) mutable {
+    if (total < (int64_t{1} << 30) || done * 5 < fifth * total) return;
+    spdlog::info("loading: {} %", done * 100 / total);
+    fifth = done * 5 / total + 1;
+  };
+}
+
+std::string megabytes(int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelStack>> ModelStack::create(const ServeOptions& options,
+                                                               const std::string& path,
+                                                               base::FileSystem& fs,
+                                                               const base::Clock& clock,
+                                                               prometheus::Registry& registry) {
+  std::unique_ptr<ModelStack> stack(new ModelStack());
+  RETURN_IF_ERROR(stack->load(options, path, fs));
+  RETURN_IF_ERROR(stack->make_pool(options));
+  RETURN_IF_ERROR(stack->make_engine(options, clock, registry));
+  return stack;
+}
+
+ModelStack::~ModelStack() {
+  stop_touching_.store(true);
+  if (toucher_.joinable()) toucher_.join();
+}
+
+absl::Status ModelStack::load(const ServeOptions& options, const std::string& path,
+                              base::FileSystem& fs) {
+  CpuOptions cpu;
+  cpu.n_threads = options.threads > 0 ? options.threads
+                                      : usable_processors(read_system_file, affinity_count());
+  if (options.kernels == "avx512") {
+    cpu.isa = "avx512-vnni";
+  } else if (options.kernels != "auto") {
+    cpu.isa = options.kernels;
+  }
+  ASSIGN_OR_RETURN(backend_, CpuBackend::create(cpu));
+  if (options.model == "demo" && !fs.exists(path)) {
+    return base::status_error(absl::StatusCode::kNotFound,
+                              "the demo model is not at {}; scripts/setup.sh fetches it", path);
+  }
+  ASSIGN_OR_RETURN(model_, model::load_model(fs, path, *backend_, progress_log()));
+  model::DecoderRunnerOptions runner;
+  runner.max_rows = options.max_num_batched_tokens;
+  runner.n_slots = options.max_num_seqs;
+  runner.block_size = options.block_size;
+  ASSIGN_OR_RETURN(runner_, model::DecoderRunner::create(*backend_, model_.config, *model_.weights,
+                                                         runner));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int32_t> ModelStack::wanted_model_len(const ServeOptions& options) const {
+  const int32_t context = model_.config.context_len;
+  if (options.max_model_len > context) {
+    return base::invalid_argument("--max-model-len is {}, but the model's context has {} tokens",
+                                  options.max_model_len, context);
+  }
+  return options.max_model_len > 0 ? options.max_model_len : context;
+}
+
+absl::Status ModelStack::make_pool(const ServeOptions& options) {
+  ASSIGN_OR_RETURN(max_model_len_, wanted_model_len(options));
+  const model::KvShape& shape = runner_->kv_shape();
+  kv_ = shape.page;
+  kv_.block_size = options.block_size;
+  const int64_t available = available_memory(read_system_file);
+  const int64_t n_blocks = pool_blocks({.flag_bytes = options.kv_cache_memory_bytes,
+                                        .available_bytes = available,
+                                        .block_bytes = kv_.block_bytes(),
+                                        .block_tokens = kv_.block_size,
+                                        .n_groups = shape.n_groups,
+                                        .max_model_len = max_model_len_,
+                                        .max_num_seqs = options.max_num_seqs});
+  if (n_blocks < shape.n_groups) {
+    return base::invalid_argument(
+        "the KV pool would not hold a single block of {}; give it more with "
+        "--kv-cache-memory-bytes ({} of memory are free)",
+        megabytes(kv_.block_bytes() * shape.n_groups),
+        available < 0 ? "an unknown amount" : megabytes(available));
+  }
+  kv_.n_blocks = static_cast<int32_t>(n_blocks);
+  if (available >= 0 && kv_.pool_bytes() > available) {
+    spdlog::warn("the KV pool has {}, but only {} of memory are free",
+                 megabytes(kv_.pool_bytes()), megabytes(available));
+  }
+  ASSIGN_OR_RETURN(pool_, backend_->allocate(static_cast<size_t>(kv_.pool_bytes())));
+  kv_.base = pool_.as<uint8_t>();
+  runner_->set_kv(kv_);
+  return absl::OkStatus();
+}
+
+absl::Status ModelStack::make_engine(const ServeOptions& options, const base::Clock& clock,
+                                     prometheus::Registry& registry) {
+  const Capabilities& device = backend_->capabilities();
+  cache::Identity identity;
+  identity.model = model_.digest();
+  identity.kv_dtype = kv_.dtype;
+  identity.page_layout = kv_.page_layout;
+  identity.block_size = kv_.block_size;
+  identity.kernel_set = std::string(device.kernel_set);
+  cache::KvCacheConfig cache;
+  cache.n_blocks = kv_.n_blocks;
+  cache.block_size = kv_.block_size;
+  cache.n_groups = runner_->kv_shape().n_groups;
+  cache.prefix_caching = options.enable_prefix_caching;
+  cache.identity = identity.digest();
+  cache_ = std::make_unique<cache::KvCache>(cache);
+  if (cache_->max_tokens() < max_model_len_) {
+    context_note_ = fmt::format("lowered from {} to what the KV pool holds", max_model_len_);
+    max_model_len_ = cache_->max_tokens();
+  }
+  if (max_model_len_ < 2) {
+    return base::invalid_argument(
+        "the KV pool holds {} tokens, too few for a prompt and an answer; give it more with "
+        "--kv-cache-memory-bytes",
+        max_model_len_);
+  }
+  engine::EngineConfig config;
+  config.max_num_seqs = options.max_num_seqs;
+  config.max_num_batched_tokens = options.max_num_batched_tokens;
+  config.max_queue = options.max_queue;
+  config.max_model_len = max_model_len_;
+  config.end_ids = model_.tokenizer->vocabulary().end_ids;
+  metrics_ = std::make_unique<engine::Metrics>(registry);
+  engine_ = std::make_unique<engine::Engine>(config, *runner_, *cache_, clock, *metrics_);
+  return absl::OkStatus();
+}
+
+int64_t ModelStack::pool_tokens() const {
+  return int64_t{kv_.n_blocks} * kv_.block_size / runner_->kv_shape().n_groups;
+}
+
+void ModelStack::touch_pool() {
+  CHECK(!toucher_.joinable());
+  toucher_ = std::thread([this] {
+    uint8_t* const begin = pool_.as<uint8_t>();
+    for (size_t at = 0; at < pool_.bytes() && !stop_touching_.load(); at += kTouchBytes) {
+      const size_t bytes = std::min(kTouchBytes, pool_.bytes() - at);
+      // Populating leaves the content alone, so the engine may already write there. A kernel that
+      // does not know the advice leaves each page to its first use.
+      const auto address = reinterpret_cast<uintptr_t>(begin + at);
+      const uintptr_t page = (address + 4095) & ~uintptr_t{4095};
+      if (page - address >= bytes) return;
+      const size_t whole = (bytes - (page - address)) & ~size_t{4095};
+      if (madvise(reinterpret_cast<void*>(page), whole, MADV_POPULATE_WRITE) != 0) return;
+    }
+  });
+}
+
+}  // namespace pagoda

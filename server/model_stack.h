@@ -1,0 +1,77 @@
+// A model with everything that runs it: backend, weights, KV pool, cache and engine.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "cache/kv_cache.h"
+#include "kernels/backend.h"
+#include "model/load.h"
+#include "model/model_runner.h"
+#include "server/config.h"
+#include "server/engine/engine.h"
+#include "server/engine/metrics.h"
+
+namespace pagoda {
+
+// Made and destroyed by one thread; the engine's own rules hold for its use. No thread runs the
+// engine yet.
+class ModelStack {
+ public:
+  // Borrows all but the options. Errors are one sentence for the user.
+  static absl::StatusOr<std::unique_ptr<ModelStack>> create(const ServeOptions& options,
+                                                            const std::string& path,
+                                                            base::FileSystem& fs,
+                                                            const base::Clock& clock,
+                                                            prometheus::Registry& registry);
+  ~ModelStack();
+
+  // Touches the pool's pages on a thread of its own that ends by itself, so that no request pays
+  // for them.
+  void touch_pool();
+
+  engine::Engine& engine() { return *engine_; }
+  const model::Tokenizer& tokenizer() const { return *model_.tokenizer; }
+  const model::ModelConfig& config() const { return model_.config; }
+  const Capabilities& capabilities() const { return backend_->capabilities(); }
+  int32_t max_model_len() const { return max_model_len_; }
+  int32_t block_size() const { return kv_.block_size; }
+  int64_t pool_bytes() const { return kv_.pool_bytes(); }
+  // Tokens of KV that the pool holds.
+  int64_t pool_tokens() const;
+  // Empty, or why the context is shorter than the model's or the flag's.
+  const std::string& context_note() const { return context_note_; }
+
+ private:
+  ModelStack() = default;
+  absl::Status load(const ServeOptions& options, const std::string& path, base::FileSystem& fs);
+  absl::Status make_pool(const ServeOptions& options);
+  absl::Status make_engine(const ServeOptions& options, const base::Clock& clock,
+                           prometheus::Registry& registry);
+  absl::StatusOr<int32_t> wanted_model_len(const ServeOptions& options) const;
+
+  // Destroyed in the opposite order, which is the order of who uses whom.
+  std::unique_ptr<Backend> backend_;
+  model::LoadedModel model_;
+  std::unique_ptr<model::ModelRunner> runner_;
+  Buffer pool_;
+  KvView kv_;
+  std::unique_ptr<cache::KvCache> cache_;
+  std::unique_ptr<engine::Metrics> metrics_;
+  std::unique_ptr<engine::Engine> engine_;
+
+  int32_t max_model_len_ = 0;
+  std::string context_note_;
+  std::atomic<bool> stop_touching_{false};
+  std::thread toucher_;
+};
+
+}  // namespace pagoda

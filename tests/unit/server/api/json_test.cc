@@ -1,0 +1,93 @@
+#include "server/api/json.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+
+namespace pagoda::api {
+namespace {
+
+constexpr std::array<std::string_view, 2> kKnown = {"a", "b"};
+
+std::string nested(size_t n, char open = '[', char close = ']') {
+  return std::string(n, open) + std::string(n, close);
+}
+
+TEST(Json, RefusesWhatIsNotAnObject) {
+  for (const std::string& body :
+       {std::string(), std::string("null"), std::string("[]"), std::string("\"a\""),
+        std::string("{"), std::string("{\"a\":}"), std::string("{\"a\":NaN}"),
+        std::string("{\"a\":Infinity}"), std::string("{\"a\":-Infinity}"),
+        std::string("{\"a\":01}"), std::string("{'a':1}"), std::string("{\"a\":1,}"),
+        std::string("{\"a\":1} x"), std::string("{\"a\":\"\xff\"}"),
+        std::string("{\"a\":\"\xed\xa0\x80\"}"), std::string("{\"a\":\"\\ud800\"}"),
+        std::string("{\"a\":\"\xc3\"}"), std::string("\0{}", 3), std::string("// c\n{}")}) {
+    const auto parsed = parse_object(body, kKnown, 128);
+    EXPECT_FALSE(parsed.ok()) << body;
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << body;
+  }
+}
+
+TEST(Json, NestingUpToTheLimit) {
+  for (const char* field : {"a", "unknown"}) {
+    // The object itself is the first level.
+    const std::string body = std::string("{\"") + field + "\":" + nested(127) + "}";
+    EXPECT_TRUE(parse_object(body, kKnown, 128).ok());
+    EXPECT_FALSE(parse_object(body, kKnown, 127).ok());
+  }
+}
+
+TEST(Json, DeepNestingIsRefusedAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const char* field : {"a", "unknown"}) {
+    const std::string begin = std::string("{\"") + field + "\":";
+    EXPECT_FALSE(parse_object(begin + nested(100'000) + "}", kKnown, 128).ok());
+    std::string objects;
+    for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
+    EXPECT_FALSE(parse_object(begin + objects, kKnown, 128).ok());
+    EXPECT_FALSE(parse_object(begin + std::string(10'000'000, '['), kKnown, 128).ok());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+}
+
+TEST(Json, TheLastOfEqualKeysCounts) {
+  const auto parsed = parse_object(R"({"a": 1, "a": 2})", kKnown, 128);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->object.at("a"), 2);
+}
+
+TEST(Json, KeepsOnlyKnownFields) {
+  std::string body = "{\"a\":{\"x\":1},\"x\":{\"a\":[1,2]},";
+  for (int i = 0; i < 100; ++i) body += "\"u" + std::to_string(i) + "\":0,";
+  const auto parsed = parse_object(body + "\"b\":true}", kKnown, 128);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->object.size(), 2U);
+  EXPECT_EQ(parsed->object.at("a").at("x"), 1);  // known at the top, anything below
+  EXPECT_EQ(parsed->unknown.size(), 16U);
+}
+
+TEST(Json, ShownIsShortAndValid) {
+  std::string long_text;
+  for (int i = 0; i < 100; ++i) long_text += "é";
+  const std::string text = shown(nlohmann::json(long_text));
+  EXPECT_LT(text.size(), 80U);
+  EXPECT_NO_THROW((void)nlohmann::json(text).dump());
+  EXPECT_EQ(shown(nlohmann::json(1.5)), "1.5");
+  EXPECT_EQ(shown(nlohmann::json::array({1})), "a list");
+}
+
+TEST(Json, Integers) {
+  int64_t out = 0;
+  EXPECT_TRUE(as_int64(nlohmann::json::parse("16.0"), out));
+  EXPECT_EQ(out, 16);
+  EXPECT_TRUE(as_int64(nlohmann::json::parse("-9223372036854775808"), out));
+  EXPECT_EQ(out, INT64_MIN);
+  for (const char* bad : {"9223372036854775808", "1e30", "1.5", "-1e300", "true", "\"1\"", "null"}) {
+    EXPECT_FALSE(as_int64(nlohmann::json::parse(bad), out)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace pagoda::api

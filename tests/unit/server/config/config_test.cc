@@ -1,0 +1,199 @@
+#include "server/config.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "server/command_line.h"
+
+namespace pagoda {
+namespace {
+
+using std::chrono::milliseconds;
+
+GetEnvironment environment_of(const std::map<std::string, std::string>& values) {
+  return [&values](const std::string& name) -> const char* {
+    const auto it = values.find(name);
+    return it == values.end() ? nullptr : it->second.c_str();
+  };
+}
+
+absl::StatusOr<CommandLine> parse(std::vector<const char*> words,
+                                  const std::map<std::string, std::string>& environment = {}) {
+  words.insert(words.begin(), "pagoda");
+  return parse_command_line(words, environment_of(environment));
+}
+
+std::string error_of(std::vector<const char*> words,
+                     const std::map<std::string, std::string>& environment = {}) {
+  const auto line = parse(std::move(words), environment);
+  EXPECT_FALSE(line.ok());
+  return line.ok() ? "" : std::string(line.status().message());
+}
+
+TEST(Config, Sizes) {
+  EXPECT_EQ(*parse_size("0"), 0);
+  EXPECT_EQ(*parse_size("4096"), 4096);
+  EXPECT_EQ(*parse_size("512MiB"), 512 << 20);
+  EXPECT_EQ(*parse_size("4GiB"), int64_t{4} << 30);
+  EXPECT_EQ(*parse_size("1.5GiB"), int64_t{3} << 29);
+  EXPECT_EQ(*parse_size("2GB"), 2'000'000'000);
+  EXPECT_EQ(*parse_size("1TiB"), int64_t{1} << 40);
+  for (const char* bad : {"", "MiB", "-1", "4 GiB", "4gib", "4G", "1e3", "nan", "inf", "0x10",
+                          "99999999999999999999", "4GiBx", "1.2.3"}) {
+    EXPECT_FALSE(parse_size(bad).ok()) << bad;
+  }
+}
+
+TEST(Config, Durations) {
+  EXPECT_EQ(*parse_duration("500ms"), milliseconds(500));
+  EXPECT_EQ(*parse_duration("30s"), milliseconds(30'000));
+  EXPECT_EQ(*parse_duration("10min"), milliseconds(600'000));
+  EXPECT_EQ(*parse_duration("1.5h"), milliseconds(5'400'000));
+  for (const char* bad : {"", "30", "0s", "-1s", "s", "1 s", "1d", "1e300h", "0.1ms"}) {
+    EXPECT_FALSE(parse_duration(bad).ok()) << bad;
+  }
+}
+
+TEST(Config, EveryOptionTakesItsDefaultTextOrSaysWhatItTakes) {
+  std::set<std::string> names;
+  for (const Option& option : option_table()) {
+    EXPECT_TRUE(names.insert(option.name).second) << option.name;
+    EXPECT_FALSE(option.help.empty());
+    EXPECT_FALSE(option.default_text.empty());
+    ServeOptions options;
+    if (option.name == "served-model-name") continue;  // takes any name
+    const std::vector<std::string> nonsense = {"<nonsense>"};
+    if (option.name == "host") continue;  // told by bind
+    const absl::Status status = option.set(nonsense, options);
+    ASSERT_FALSE(status.ok()) << option.name;
+    EXPECT_TRUE(std::string(status.message()).starts_with("takes ")) << status;
+    if (option.default_text.find(' ') == std::string::npos) {
+      const std::vector<std::string> text = {option.default_text};
+      EXPECT_TRUE(option.set(text, options).ok()) << option.name;
+    }
+  }
+}
+
+TEST(Config, Defaults) {
+  const auto line = parse({"serve", "demo"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->command, Command::kServe);
+  EXPECT_EQ(line->options.model, "demo");
+  EXPECT_EQ(line->options.port, 8000);
+  EXPECT_EQ(line->options.max_body_bytes, 32 << 20);
+  EXPECT_TRUE(line->options.enable_prefix_caching);
+}
+
+TEST(Config, FlagsOfServe) {
+  const auto line =
+      parse({"serve", "model.gguf", "--host", "0.0.0.0", "--port=0", "--served-model-name", "a",
+             "--served-model-name", "b", "--threads", "3", "--max-model-len", "100",
+             "--max-num-seqs", "2", "--max-num-batched-tokens", "64", "--kv-cache-memory-bytes",
+             "1.5GiB", "--block-size", "32", "--no-enable-prefix-caching", "--max-queue", "5",
+             "--max-body-bytes", "1MiB", "--max-json-depth", "9", "--request-timeout", "5s",
+             "--slow-reader-timeout", "500ms", "--shutdown-timeout", "1min", "--seed", "7",
+             "--log-level", "warn", "--device", "cpu", "--kernels", "portable"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const ServeOptions& options = line->options;
+  EXPECT_EQ(options.model, "model.gguf");
+  EXPECT_EQ(options.host, "0.0.0.0");
+  EXPECT_EQ(options.port, 0);
+  EXPECT_EQ(options.served_model_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.max_model_len, 100);
+  EXPECT_EQ(options.max_num_seqs, 2);
+  EXPECT_EQ(options.max_num_batched_tokens, 64);
+  EXPECT_EQ(options.kv_cache_memory_bytes, int64_t{3} << 29);
+  EXPECT_EQ(options.block_size, 32);
+  EXPECT_FALSE(options.enable_prefix_caching);
+  EXPECT_EQ(options.max_queue, 5);
+  EXPECT_EQ(options.max_body_bytes, 1 << 20);
+  EXPECT_EQ(options.max_json_depth, 9);
+  EXPECT_EQ(options.request_timeout, milliseconds(5000));
+  EXPECT_EQ(options.slow_reader_timeout, milliseconds(500));
+  EXPECT_EQ(options.shutdown_timeout, milliseconds(60'000));
+  EXPECT_EQ(options.seed, 7U);
+  EXPECT_EQ(options.log_level, "warn");
+  EXPECT_EQ(options.kernels, "portable");
+}
+
+TEST(Config, TheLastOfTwoEqualFlagsCounts) {
+  EXPECT_EQ(parse({"serve", "demo", "--port", "1", "--port", "2"})->options.port, 2);
+}
+
+TEST(Config, FlagsWinOverTheEnvironment) {
+  const std::map<std::string, std::string> environment = {
+      {"PAGODA_PORT", "9000"},
+      {"PAGODA_MAX_NUM_SEQS", "3"},
+      {"PAGODA_ENABLE_PREFIX_CACHING", "false"},
+      {"PAGODA_SERVED_MODEL_NAME", "x,y"},
+      {"PAGODA_SEED", ""}};
+  const auto line = parse({"serve", "demo", "--port", "9001"}, environment);
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->options.port, 9001);
+  EXPECT_EQ(line->options.max_num_seqs, 3);
+  EXPECT_FALSE(line->options.enable_prefix_caching);
+  EXPECT_EQ(line->options.served_model_names, (std::vector<std::string>{"x", "y"}));
+  EXPECT_TRUE(parse({"serve", "demo", "--enable-prefix-caching"}, environment)
+                  ->options.enable_prefix_caching);
+  EXPECT_EQ(error_of({"serve", "demo"}, {{"PAGODA_PORT", "http"}}),
+            "PAGODA_PORT takes a whole number from 0 to 65535, not \"http\"");
+}
+
+TEST(Config, ASlipIsAnsweredWithTheNearestFlag) {
+  EXPECT_EQ(error_of({"serve", "demo", "--prot", "8001"}),
+            "there is no flag --prot; is --port meant?");
+  EXPECT_EQ(error_of({"serve", "demo", "--max-num-seq=4"}),
+            "there is no flag --max-num-seq; is --max-num-seqs meant?");
+  EXPECT_EQ(error_of({"serve", "demo", "--no-enable-prefix-cache"}),
+            "there is no flag --no-enable-prefix-cache; is --no-enable-prefix-caching meant?");
+  EXPECT_NE(error_of({"serve", "demo", "--something-else-entirely"}).find("--help"),
+            std::string::npos);
+  EXPECT_EQ(error_of({"srve", "demo"}), "there is no command srve; is serve meant?");
+}
+
+TEST(Config, BadValuesNameTheFlag) {
+  EXPECT_EQ(error_of({"serve", "demo", "--port", "65536"}),
+            "--port takes a whole number from 0 to 65535, not \"65536\"");
+  EXPECT_NE(error_of({"serve", "demo", "--kv-cache-memory-bytes", "lots"}).find("512MiB"),
+            std::string::npos);
+  EXPECT_NE(error_of({"serve", "demo", "--block-size", "20"}).find("multiple of 16"),
+            std::string::npos);
+  EXPECT_NE(error_of({"serve", "demo", "--device", "cuda"}).find("auto, cpu"), std::string::npos);
+  EXPECT_NE(error_of({"serve"}).find("MODEL"), std::string::npos);
+  EXPECT_NE(error_of({"serve", "demo", "extra"}).find("extra"), std::string::npos);
+  EXPECT_NE(error_of({"complete", "demo", "hi", "--max-tokens", "0"}).find("--max-tokens"),
+            std::string::npos);
+}
+
+TEST(Config, OtherCommands) {
+  const auto complete = parse({"complete", "demo", "Once upon", "--max-tokens", "9", "--threads", "1"});
+  ASSERT_TRUE(complete.ok()) << complete.status();
+  EXPECT_EQ(complete->command, Command::kComplete);
+  EXPECT_EQ(complete->text, "Once upon");
+  EXPECT_EQ(complete->max_tokens, 9);
+  EXPECT_EQ(complete->options.threads, 1);
+  const auto tokenize = parse({"tokenize", "demo", "a b"});
+  ASSERT_TRUE(tokenize.ok());
+  EXPECT_EQ(tokenize->command, Command::kTokenize);
+  EXPECT_EQ(parse({"version"})->command, Command::kVersion);
+  EXPECT_EQ(parse({})->command, Command::kHelp);
+  for (const Option& option : option_table()) {
+    EXPECT_NE(parse({"serve", "--help"})->text.find("--" + option.name), std::string::npos)
+        << option.name;
+  }
+}
+
+TEST(Config, TheDemoIsLookedUpUnderPagodaHome) {
+  EXPECT_EQ(model_path("/x/y.gguf", environment_of({})), "/x/y.gguf");
+  EXPECT_EQ(model_path("demo", environment_of({{"PAGODA_HOME", "/p"}})),
+            "/p/models/SmolLM2-135M-Instruct.Q4_1.gguf");
+  EXPECT_EQ(model_path("demo", environment_of({{"HOME", "/h"}})),
+            "/h/.cache/pagoda/models/SmolLM2-135M-Instruct.Q4_1.gguf");
+}
+
+}  // namespace
+}  // namespace pagoda
