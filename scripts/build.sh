@@ -23,13 +23,20 @@ for tool in cmake ninja g++; do
 done
 
 folder=$root/build/$preset
+mkdir -p "$folder"
+# One build of a folder at a time. Ninja inherits the lock, so it holds also when this script is
+# killed and ninja runs on.
+exec 9>"$folder/.lock"
+if ! flock -n 9; then
+  say "waiting for another build of $preset to end"
+  flock 9
+fi
 tests=${PAGODA_TESTS:-ON}
 configured=$(sed -n 's/^PAGODA_TESTS:BOOL=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
 # Ninja runs CMake by itself when a CMake file changed, so configuring is for a new folder, and for
 # one that was made for the server alone and is now wanted with its tests.
 if [[ ! -f $folder/build.ninja || ($tests == ON && $configured != ON) ]]; then
   say "configuring build/$preset"
-  mkdir -p "$folder"
   log=$folder/configure.log
   if ! (cd "$root" && cmake --preset "$preset" -DPAGODA_TESTS="$tests") >"$log" 2>&1; then
     tail -n 40 "$log" >&2

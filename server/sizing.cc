@@ -57,6 +57,16 @@ int64_t smaller_known(int64_t a, int64_t b) {
   return std::min(a, b);
 }
 
+// Whether a list such as "cpu,cpuacct" has the name.
+bool has_name(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const size_t end = std::min(list.find(','), list.size());
+    if (list.substr(0, end) == name) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
 // Folders of the process's control group and of all above it, for a controller of v1 or, with an
 // empty name, for v2. In a container the path may not exist below the mount; its root does.
 std::vector<std::string> group_folders(const ReadFile& read, std::string_view controller) {
@@ -71,11 +81,9 @@ std::vector<std::string> group_folders(const ReadFile& read, std::string_view co
     const size_t second = line.find(':', first == line.npos ? first : first + 1);
     if (second == line.npos) continue;
     const std::string_view names = line.substr(first + 1, second - first - 1);
-    const bool is_it = controller.empty()
-                           ? names.empty()
-                           : ("," + std::string(names) + ",").find("," + std::string(controller) +
-                                                                   ",") != std::string::npos;
-    if (is_it) path = line.substr(second + 1);
+    if (controller.empty() ? names.empty() : has_name(names, controller)) {
+      path = line.substr(second + 1);
+    }
   }
   while (path.size() > 1) {
     folders.push_back(mount + path);

@@ -53,10 +53,11 @@ CpuBackend& cpu_of(Backend& backend) { return static_cast<CpuBackend&>(backend);
 void embed(Backend& backend, const ops::Embed& args) {
   const auto& weight = static_cast<const cpu::CpuWeight&>(*args.weight);
   const int64_t dim = weight.k();
-  cpu_of(backend).pool().parallel_for(
-      args.n_rows, kEmbedChunk, [&](int64_t begin, int64_t end, int32_t) {
-        for (int64_t r = begin; r < end; ++r) weight.unpack_row(args.ids[r], args.out + r * dim);
-      });
+  cpu_of(backend).pool().parallel_for(args.n_rows, kEmbedChunk,
+                                      [&](int64_t begin, int64_t end, int32_t) {
+                                        for (int64_t r = begin; r < end; ++r)
+                                          weight.unpack_row(args.ids[r], args.out + r * dim);
+                                      });
 }
 void rms_norm(Backend& backend, const ops::RmsNorm& args) {
   cpu_of(backend).isa().rms_norm(cpu_of(backend).pool(), args);

@@ -1,10 +1,10 @@
-// The instruction sets that the CPU kernels exist in. Each kernel is written once (*.inl.h) over the
-// 16-lane types of simd_*.h and compiled by isa_portable.cc, isa_avx2.cc and isa_avx512.cc, each in a
-// namespace of its own; an Isa is the table of what came out.
+// The instruction sets that the CPU kernels exist in. Each kernel is written once (*.inl.h) over
+// the 16-lane types of simd_*.h and compiled by isa_portable.cc, isa_avx2.cc and isa_avx512.cc,
+// each in a namespace of its own; an Isa is the table of what came out.
 //
 // The *.inl.h files include nothing: all they use is included here, because a standard header that
-// is first seen after `#pragma GCC target` would leave inline functions that the linker may pick for
-// a machine that lacks the instructions.
+// is first seen after `#pragma GCC target` would leave inline functions that the linker may pick
+// for a machine that lacks the instructions.
 #pragma once
 
 #include <algorithm>

@@ -7,12 +7,14 @@
 #pragma GCC target("avx2,fma,f16c")
 #define PAGODA_ISA avx2
 #include "kernels/cpu/simd_avx2.h"
-// The order matters: each may use what the ones before it define.
+// Each uses what those before it define.
+// clang-format off
 #include "kernels/cpu/matmul.inl.h"
 #include "kernels/cpu/vec_math.inl.h"
 #include "kernels/cpu/rows.inl.h"
 #include "kernels/cpu/attention.inl.h"
 #include "kernels/cpu/sample.inl.h"
+// clang-format on
 #pragma GCC pop_options
 
 namespace pagoda::cpu {

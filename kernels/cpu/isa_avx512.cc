@@ -11,12 +11,14 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #define PAGODA_ISA avx512
 #include "kernels/cpu/simd_avx512.h"
-// The order matters: each may use what the ones before it define.
+// Each uses what those before it define.
+// clang-format off
 #include "kernels/cpu/matmul.inl.h"
 #include "kernels/cpu/vec_math.inl.h"
 #include "kernels/cpu/rows.inl.h"
 #include "kernels/cpu/attention.inl.h"
 #include "kernels/cpu/sample.inl.h"
+// clang-format on
 #pragma GCC pop_options
 
 namespace pagoda::cpu {

@@ -3,12 +3,14 @@
 
 #define PAGODA_ISA portable
 #include "kernels/cpu/simd_portable.h"
-// The order matters: each may use what the ones before it define.
+// Each uses what those before it define.
+// clang-format off
 #include "kernels/cpu/matmul.inl.h"
 #include "kernels/cpu/vec_math.inl.h"
 #include "kernels/cpu/rows.inl.h"
 #include "kernels/cpu/attention.inl.h"
 #include "kernels/cpu/sample.inl.h"
+// clang-format on
 
 namespace pagoda::cpu {
 

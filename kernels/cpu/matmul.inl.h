@@ -16,11 +16,11 @@ namespace pagoda::cpu::PAGODA_ISA {
 struct alignas(64) ActivationPart {
   int8_t q[kPartLen];
   float scale;
-  float scaled_sum;     // scale * (sum of q)
-  int32_t minus_8;      // -8 * (sum of q), and so on
+  float scaled_sum;  // scale * (sum of q)
+  int32_t minus_8;   // -8 * (sum of q), and so on
   int32_t minus_16;
-  int32_t minus_signed;   // by kSignedOffset
-  int32_t minus_32[2];    // -32 * the sums of both halves
+  int32_t minus_signed;  // by kSignedOffset
+  int32_t minus_32[2];   // -32 * the sums of both halves
 };
 static_assert(sizeof(ActivationPart) == 64);
 
@@ -88,8 +88,8 @@ struct Quant {
   static constexpr bool kLarge = kFormat.block_len == 256;
   // The two halves of a part have scales of their own.
   static constexpr bool kHalves = type == DType::kQ6_K;
-  static constexpr bool kMins = type == DType::kQ4_1 || type == DType::kQ5_1 ||
-                                type == DType::kQ4_K || type == DType::kQ5_K;
+  static constexpr bool kMins =
+      type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ4_K || type == DType::kQ5_K;
 
   // Integer sums of a part: of each half of its own where the scales want it, and with few rows,
   // since one chain of dot products alone would wait for itself.
@@ -162,7 +162,8 @@ PAGODA_INLINE void add_part(const uint8_t* part, const ActivationPart* const (&a
     other = dmin * to_f32(I32x16::load_u8(scales + 16));
   } else {
     scale = F32x16::load_f16(reinterpret_cast<const uint16_t*>(scales));
-    if constexpr (Q::kMins) other = F32x16::load_f16(reinterpret_cast<const uint16_t*>(scales + 32));
+    if constexpr (Q::kMins)
+      other = F32x16::load_f16(reinterpret_cast<const uint16_t*>(scales + 32));
   }
   for (int r = 0; r < R; ++r) {
     const F32x16 a_scale = F32x16::set1(a[r]->scale);
@@ -251,42 +252,58 @@ void one_group(const uint8_t* w, const MatmulRows& rows, const GroupOutput& targ
 }
 
 using GroupKernel = void (*)(const uint8_t* w, const MatmulRows& rows, const GroupOutput& target);
-using TileKernels = std::array<GroupKernel, kTileRows>;  // [rows of the tile - 1]
+// For tiles of 1, 2, 4 … rows; other numbers are put together from these, which costs less than the
+// building of kernels for all of them.
+inline constexpr size_t kTileSizes = std::bit_width(static_cast<unsigned>(kTileRows));
+using TileKernels = std::array<GroupKernel, kTileSizes>;
 
-template <DType type, size_t... R>
-constexpr TileKernels tile_kernels(std::index_sequence<R...>) {
-  return {one_group<type, static_cast<int>(R) + 1>...};
+template <DType type, size_t... log2>
+constexpr TileKernels tile_kernels(std::index_sequence<log2...>) {
+  return {one_group<type, 1 << log2>...};
 }
 template <DType type>
-inline constexpr TileKernels kTileKernels = tile_kernels<type>(std::make_index_sequence<kTileRows>());
+inline constexpr TileKernels kTileKernels =
+    tile_kernels<type>(std::make_index_sequence<kTileSizes>());
 
 inline const TileKernels& tile_kernels_of(DType type) {
   switch (type) {
-    case DType::kF32: return kTileKernels<DType::kF32>;
-    case DType::kF16: return kTileKernels<DType::kF16>;
-    case DType::kBF16: return kTileKernels<DType::kBF16>;
-    case DType::kQ4_0: return kTileKernels<DType::kQ4_0>;
-    case DType::kQ4_1: return kTileKernels<DType::kQ4_1>;
-    case DType::kQ5_0: return kTileKernels<DType::kQ5_0>;
-    case DType::kQ5_1: return kTileKernels<DType::kQ5_1>;
-    case DType::kQ8_0: return kTileKernels<DType::kQ8_0>;
-    case DType::kQ4_K: return kTileKernels<DType::kQ4_K>;
-    case DType::kQ5_K: return kTileKernels<DType::kQ5_K>;
-    case DType::kQ6_K: return kTileKernels<DType::kQ6_K>;
+    case DType::kF32:
+      return kTileKernels<DType::kF32>;
+    case DType::kF16:
+      return kTileKernels<DType::kF16>;
+    case DType::kBF16:
+      return kTileKernels<DType::kBF16>;
+    case DType::kQ4_0:
+      return kTileKernels<DType::kQ4_0>;
+    case DType::kQ4_1:
+      return kTileKernels<DType::kQ4_1>;
+    case DType::kQ5_0:
+      return kTileKernels<DType::kQ5_0>;
+    case DType::kQ5_1:
+      return kTileKernels<DType::kQ5_1>;
+    case DType::kQ8_0:
+      return kTileKernels<DType::kQ8_0>;
+    case DType::kQ4_K:
+      return kTileKernels<DType::kQ4_K>;
+    case DType::kQ5_K:
+      return kTileKernels<DType::kQ5_K>;
+    case DType::kQ6_K:
+      return kTileKernels<DType::kQ6_K>;
   }
   return kTileKernels<DType::kF32>;
 }
 
-// Groups [begin, end) of a segment for rows [first_row, first_row + n_rows) of the matmul. A tile of
-// rows passes all the groups before the next tile: both stay in the caches.
+// Groups [begin, end) of a segment for rows [first_row, first_row + n_rows) of the matmul. A tile
+// of rows passes all the groups before the next tile: both stay in the caches.
 inline void multiply_groups(const ops::Matmul& args, const Segment& segment, int64_t begin,
                             int64_t end, const MatmulRows& rows, int32_t first_row,
                             int32_t n_rows) {
   const TileKernels& kernels = tile_kernels_of(segment.type);
   const int64_t stride = args.weight->n();
-  for (int32_t row = 0; row < n_rows; row += kTileRows) {
-    const int32_t tile_rows = std::min(kTileRows, n_rows - row);
-    const GroupKernel kernel = kernels[static_cast<size_t>(tile_rows) - 1];
+  for (int32_t row = 0, tile_rows = 0; row < n_rows; row += tile_rows) {
+    const uint32_t rows_left = static_cast<uint32_t>(std::min(kTileRows, n_rows - row));
+    const GroupKernel kernel = kernels[static_cast<size_t>(std::bit_width(rows_left)) - 1];
+    tile_rows = static_cast<int32_t>(std::bit_floor(rows_left));
     const MatmulRows tile = rows.from(row);
     for (int64_t group = begin; group < end; ++group) {
       const int64_t output = segment.first_row + group * kGroupRows;

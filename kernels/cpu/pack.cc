@@ -58,9 +58,12 @@ Part source_quants(DType type, const uint8_t* block, int64_t part) {
   switch (type) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: break;
-    case DType::kQ4_0: return split_16(block + 2);
-    case DType::kQ4_1: return split_16(block + 4);
+    case DType::kBF16:
+      break;
+    case DType::kQ4_0:
+      return split_16(block + 2);
+    case DType::kQ4_1:
+      return split_16(block + 4);
     case DType::kQ5_0:
       q = split_16(block + 6);
       add_fifth_bits(q, block + 2);
@@ -69,8 +72,11 @@ Part source_quants(DType type, const uint8_t* block, int64_t part) {
       q = split_16(block + 8);
       add_fifth_bits(q, block + 4);
       return q;
-    case DType::kQ8_0: std::memcpy(q.data(), block + 2, q.size()); return q;
-    case DType::kQ4_K: return side_of_32(block + 16 + part / 2 * 32, part % 2 == 1);
+    case DType::kQ8_0:
+      std::memcpy(q.data(), block + 2, q.size());
+      return q;
+    case DType::kQ4_K:
+      return side_of_32(block + 16 + part / 2 * 32, part % 2 == 1);
     case DType::kQ5_K:
       q = side_of_32(block + 48 + part / 2 * 32, part % 2 == 1);
       for (size_t i = 0; i < 32; ++i) {
@@ -143,10 +149,13 @@ void place_scales(DType type, const PackedFormat& format, const uint8_t* from, i
   switch (type) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: break;
+    case DType::kBF16:
+      break;
     case DType::kQ4_0:
     case DType::kQ5_0:
-    case DType::kQ8_0: copy_half(after_quants + lane * 2, from); break;
+    case DType::kQ8_0:
+      copy_half(after_quants + lane * 2, from);
+      break;
     case DType::kQ4_1:
     case DType::kQ5_1:
       copy_half(after_quants + lane * 2, from);
@@ -184,23 +193,29 @@ struct Scale {
 
 Scale scale_at(DType type, const PackedFormat& format, const uint8_t* block, int64_t part,
                int64_t lane, int64_t k) {
-  const uint8_t* scales = block + format.head_bytes + part * format.part_bytes() +
-                          format.low_bytes + format.high_bytes;
+  const uint8_t* scales =
+      block + format.head_bytes + part * format.part_bytes() + format.low_bytes + format.high_bytes;
   const float d = half_at((format.head_bytes > 0 ? block : scales) + lane * 2);
   switch (type) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: break;
-    case DType::kQ4_0: return {d, kNoMin, 8};
-    case DType::kQ5_0: return {d, kNoMin, 16};
-    case DType::kQ8_0: return {d, kNoMin, 0};
+    case DType::kBF16:
+      break;
+    case DType::kQ4_0:
+      return {d, kNoMin, 8};
+    case DType::kQ5_0:
+      return {d, kNoMin, 16};
+    case DType::kQ8_0:
+      return {d, kNoMin, 0};
     case DType::kQ4_1:
-    case DType::kQ5_1: return {d, half_at(scales + kHalfBytes + lane * 2), 0};
+    case DType::kQ5_1:
+      return {d, half_at(scales + kHalfBytes + lane * 2), 0};
     case DType::kQ4_K:
     case DType::kQ5_K:
-      return {d * static_cast<float>(scales[lane]),
-              -half_at(block + kHalfBytes + lane * 2) * static_cast<float>(scales[kGroupRows + lane]),
-              0};
+      return {
+          d * static_cast<float>(scales[lane]),
+          -half_at(block + kHalfBytes + lane * 2) * static_cast<float>(scales[kGroupRows + lane]),
+          0};
     case DType::kQ6_K: {
       const uint8_t* half = scales + k / 16 * kGroupRows;
       return {d * static_cast<float>(static_cast<int8_t>(half[lane])), kNoMin, 32};
@@ -218,8 +233,7 @@ void pack_float_row(const Segment& segment, const uint8_t* row, int64_t lane, in
   }
 }
 
-void pack_row(const Segment& segment, const uint8_t* row, int64_t lane, int64_t k,
-              uint8_t* group) {
+void pack_row(const Segment& segment, const uint8_t* row, int64_t lane, int64_t k, uint8_t* group) {
   if (!is_quantized(segment.type)) return pack_float_row(segment, row, lane, k, group);
   const PackedFormat format = packed_format(segment.type);
   const int64_t n_parts = format.block_len / kPartLen;

@@ -14,9 +14,9 @@
 // d, dmin and m are halves, one per row; scales and mins are bytes (6 bits of Q4_K and Q5_K, signed
 // in Q6_K). The 32 k of a part fall into 8 steps of 4 k. What a dot instruction takes is a step: 64
 // bytes, byte 4 row + i for the k of number i of the step. Load j (0 … 3) of "low" holds step j in
-// its low nibbles and step j + 4 in its high ones. Bit s of a byte of the 64-byte "high" is the fifth
-// bit of step s; of the 128 bytes of Q6_K bits 2 j and 2 j + 1 of the first 64 belong to step j, of
-// the others to step j + 4. "bytes" are the 8 steps one after the other, signed.
+// its low nibbles and step j + 4 in its high ones. Bit s of a byte of the 64-byte "high" is the
+// fifth bit of step s; of the 128 bytes of Q6_K bits 2 j and 2 j + 1 of the first 64 belong to step
+// j, of the others to step j + 4. "bytes" are the 8 steps one after the other, signed.
 #pragma once
 
 #include <cstdint>
@@ -51,15 +51,24 @@ constexpr PackedFormat packed_format(DType type) {
   switch (type) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return {1, 0, 0, 0, 0};
-    case DType::kQ4_0: return {32, 0, 256, 0, 32};
-    case DType::kQ4_1: return {32, 0, 256, 0, 64};
-    case DType::kQ5_0: return {32, 0, 256, 64, 32};
-    case DType::kQ5_1: return {32, 0, 256, 64, 64};
-    case DType::kQ8_0: return {32, 0, 512, 0, 32};
-    case DType::kQ4_K: return {256, 64, 256, 0, 32};
-    case DType::kQ5_K: return {256, 64, 256, 64, 32};
-    case DType::kQ6_K: return {256, 32, 256, 128, 32};
+    case DType::kBF16:
+      return {1, 0, 0, 0, 0};
+    case DType::kQ4_0:
+      return {32, 0, 256, 0, 32};
+    case DType::kQ4_1:
+      return {32, 0, 256, 0, 64};
+    case DType::kQ5_0:
+      return {32, 0, 256, 64, 32};
+    case DType::kQ5_1:
+      return {32, 0, 256, 64, 64};
+    case DType::kQ8_0:
+      return {32, 0, 512, 0, 32};
+    case DType::kQ4_K:
+      return {256, 64, 256, 0, 32};
+    case DType::kQ5_K:
+      return {256, 64, 256, 64, 32};
+    case DType::kQ6_K:
+      return {256, 32, 256, 128, 32};
   }
   return {1, 0, 0, 0, 0};
 }

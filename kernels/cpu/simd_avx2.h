@@ -214,6 +214,8 @@ PAGODA_INLINE I32x16 dot_s8s8(I32x16 acc, U8x64 w, const int8_t* a4) {
   const __m256i a = _mm256_set1_epi32(four);
   return {dot_s8s8_half(acc.lo, w.lo, a), dot_s8s8_half(acc.hi, w.hi, a)};
 }
-PAGODA_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+PAGODA_INLINE void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
 
 }  // namespace pagoda::cpu::avx2

@@ -73,9 +73,7 @@ PAGODA_INLINE F32x16 operator/(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, 
 PAGODA_INLINE F32x16 max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
 PAGODA_INLINE F32x16 min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
 PAGODA_INLINE F32x16 abs(F32x16 a) { return {_mm512_abs_ps(a.v)}; }
-PAGODA_INLINE F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
-  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
-}
+PAGODA_INLINE F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 PAGODA_INLINE F32x16 keep_first(F32x16 a, int32_t n, F32x16 other) {
   return {_mm512_mask_mov_ps(other.v, static_cast<__mmask16>((1U << n) - 1), a.v)};
 }
@@ -96,9 +94,7 @@ struct U8x64 {
   static PAGODA_INLINE U8x64 load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 };
 
-PAGODA_INLINE U8x64 low_nibbles(U8x64 a) {
-  return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0F))};
-}
+PAGODA_INLINE U8x64 low_nibbles(U8x64 a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(0x0F))}; }
 PAGODA_INLINE U8x64 high_nibbles(U8x64 a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(0x0F))};
 }
@@ -123,6 +119,8 @@ PAGODA_INLINE I32x16 dot_u7s8(I32x16 acc, U8x64 w, const int8_t* a4) {
 PAGODA_INLINE I32x16 dot_s8s8(I32x16 acc, U8x64 w, const int8_t* a4) {
   return dot_u7s8(acc, w, a4);
 }
-PAGODA_INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+PAGODA_INLINE void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
 
 }  // namespace pagoda::cpu::avx512

@@ -89,8 +89,7 @@ PAGODA_INLINE F32x4 widen_halves(int upper, I16x8 halves) {
   // right, for subnormal halves too. Infinities and NaNs need all the bits of the exponent.
   const F32x4 scaled = reinterpret_cast<F32x4>((half & 0x7FFF) << 13) * 0x1p112F;
   const I32x4 special = ((half & 0x7C00) == 0x7C00) & 0x7F800000;
-  return reinterpret_cast<F32x4>(reinterpret_cast<I32x4>(scaled) | special |
-                                 (half & 0x8000) << 16);
+  return reinterpret_cast<F32x4>(reinterpret_cast<I32x4>(scaled) | special | (half & 0x8000) << 16);
 }
 
 struct F32x16 {
@@ -236,10 +235,10 @@ PAGODA_INLINE I32x16 dot_u7s8(I32x16 acc, U8x64 w, const int8_t* a4) {
   const I16x8 a = activations_twice(a4);
   const U8x16 zero = {};
   for (int i = 0; i < 4; ++i) {
-    const U8x16 low = __builtin_shufflevector(
-        w.v[i], zero, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const U8x16 high = __builtin_shufflevector(
-        w.v[i], zero, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    const U8x16 low = __builtin_shufflevector(w.v[i], zero, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
+                                              21, 6, 22, 7, 23);
+    const U8x16 high = __builtin_shufflevector(w.v[i], zero, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
+                                               13, 29, 14, 30, 15, 31);
     acc.v[i] += sum_of_four(reinterpret_cast<I16x8>(low) * a, reinterpret_cast<I16x8>(high) * a);
   }
   return acc;
@@ -249,10 +248,10 @@ PAGODA_INLINE I32x16 dot_u7s8(I32x16 acc, U8x64 w, const int8_t* a4) {
 PAGODA_INLINE I32x16 dot_s8s8(I32x16 acc, U8x64 w, const int8_t* a4) {
   const I16x8 a = activations_twice(a4);
   for (int i = 0; i < 4; ++i) {
-    const U8x16 low = __builtin_shufflevector(
-        w.v[i], w.v[i], 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const U8x16 high = __builtin_shufflevector(
-        w.v[i], w.v[i], 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15);
+    const U8x16 low =
+        __builtin_shufflevector(w.v[i], w.v[i], 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const U8x16 high = __builtin_shufflevector(w.v[i], w.v[i], 8, 8, 9, 9, 10, 10, 11, 11, 12, 12,
+                                               13, 13, 14, 14, 15, 15);
     // Each byte lies twice in its 16 bits; the shift leaves it there once, with its sign.
     acc.v[i] += sum_of_four((reinterpret_cast<I16x8>(low) >> 8) * a,
                             (reinterpret_cast<I16x8>(high) >> 8) * a);

@@ -22,8 +22,8 @@ void pause() {
 #endif
 }
 
-// A ticket with this piece belongs to a loop that is over. One that has just run out of pieces would
-// not do: with the values of the next loop, its next piece could look like a real one.
+// A ticket with this piece belongs to a loop that is over. One that has just run out of pieces
+// would not do: with the values of the next loop, its next piece could look like a real one.
 constexpr uint64_t kClosed = 0xFFFFFFFF;
 
 uint32_t loop_of(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 32); }

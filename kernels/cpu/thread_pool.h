@@ -1,9 +1,9 @@
 // A fixed set of compute threads that share out the pieces of one loop at a time.
 //
 // The calling thread is worker 0 and works too. Workers spin for some tens of microseconds after a
-// loop, so that the loops of a step start at once, and then sleep: an idle server uses no processor.
-// A loop ends when its pieces are done; a worker that wakes late finds none left and is not waited
-// for.
+// loop, so that the loops of a step start at once, and then sleep: an idle server uses no
+// processor. A loop ends when its pieces are done; a worker that wakes late finds none left and is
+// not waited for.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,8 @@ class ThreadPool {
   template <typename F>
   void parallel_for(int64_t n_items, int64_t chunk, F&& f) {
     using Function = std::remove_reference_t<F>;
-    run(n_items, chunk,
+    run(
+        n_items, chunk,
         [](void* context, int64_t begin, int64_t end, int32_t worker) {
           (*static_cast<Function*>(context))(begin, end, worker);
         },

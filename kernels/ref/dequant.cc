@@ -76,21 +76,29 @@ double dequantize(DType type, const uint8_t* row, int64_t i) {
       std::memcpy(&value, block, sizeof(value));
       return static_cast<double>(value);
     }
-    case DType::kF16: return half_at(block);
+    case DType::kF16:
+      return half_at(block);
     case DType::kBF16: {
       uint16_t bits;
       std::memcpy(&bits, block, sizeof(bits));
       return static_cast<double>(bf16_to_f32(bits));
     }
-    case DType::kQ4_0: return half_at(block) * (nibble(block + 2, i) - 8);
-    case DType::kQ4_1: return half_at(block) * nibble(block + 4, i) + half_at(block + 2);
-    case DType::kQ5_0: return half_at(block) * (five_bits(block + 2, block + 6, i) - 16);
+    case DType::kQ4_0:
+      return half_at(block) * (nibble(block + 2, i) - 8);
+    case DType::kQ4_1:
+      return half_at(block) * nibble(block + 4, i) + half_at(block + 2);
+    case DType::kQ5_0:
+      return half_at(block) * (five_bits(block + 2, block + 6, i) - 16);
     case DType::kQ5_1:
       return half_at(block) * five_bits(block + 4, block + 8, i) + half_at(block + 2);
-    case DType::kQ8_0: return half_at(block) * static_cast<int8_t>(block[2 + i]);
-    case DType::kQ4_K: return q4_k(block, i);
-    case DType::kQ5_K: return q5_k(block, i);
-    case DType::kQ6_K: return q6_k(block, i);
+    case DType::kQ8_0:
+      return half_at(block) * static_cast<int8_t>(block[2 + i]);
+    case DType::kQ4_K:
+      return q4_k(block, i);
+    case DType::kQ5_K:
+      return q5_k(block, i);
+    case DType::kQ6_K:
+      return q6_k(block, i);
   }
   return 0;
 }

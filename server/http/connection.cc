@@ -64,7 +64,6 @@ void Connection::start() {
 void Connection::wait_for_request() {
   if (closed_) return;
   if (buffer_.size() > 0) return read_header();
-  if (state_->draining.load()) return linger();
   arm(state_->options.idle_timeout);
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](Error error) {
     if (error || self->closed_) return self->close();

@@ -79,9 +79,12 @@ bool is_valid_request_id(std::string_view id) {
 }
 
 bool split_target(std::string_view target, std::string& path, std::string& query) {
-  if (const size_t scheme = target.find("://"); !target.starts_with('/') && scheme != target.npos) {
-    const size_t slash = target.find('/', scheme + 3);
-    target = slash == target.npos ? std::string_view("/") : target.substr(slash);
+  const size_t scheme = target.find("://");
+  if (!target.starts_with('/') && scheme < target.size()) {
+    target.remove_prefix(scheme + 3);
+    const size_t slash = std::min(target.find('/'), target.size());
+    target.remove_prefix(slash);
+    if (target.empty()) target = "/";
   }
   if (!target.starts_with('/')) return false;
   target = target.substr(0, target.find('#'));

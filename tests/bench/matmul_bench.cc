@@ -85,14 +85,14 @@ void run_case(CpuBackend& backend, const Case& c, bool cpu_clock) {
     }
   }
   const double best = std::accumulate(least.begin(), least.end(), 0.0);
-  const double macs = static_cast<double>(c.n_rows * c.n * c.k) * static_cast<double>(copies.size());
-  fmt::print(
-      R"({{"bench":"matmul","isa":"{}","threads":{},"type":"{}","n":{},"k":{},"rows":{},)"
-      R"("us":{:.1f},"gmacs":{:.1f},"gbytes":{:.2f}}})"
-      "\n",
-      backend.isa().name, backend.pool().n_threads(), dtype_info(c.type).name, c.n, c.k, c.n_rows,
-      best * 1e6 / static_cast<double>(copies.size()), macs * 1e-9 / best,
-      static_cast<double>(total) * 1e-9 / best);
+  const double macs =
+      static_cast<double>(c.n_rows * c.n * c.k) * static_cast<double>(copies.size());
+  fmt::print(R"({{"bench":"matmul","isa":"{}","threads":{},"type":"{}","n":{},"k":{},"rows":{},)"
+             R"("us":{:.1f},"gmacs":{:.1f},"gbytes":{:.2f}}})"
+             "\n",
+             backend.isa().name, backend.pool().n_threads(), dtype_info(c.type).name, c.n, c.k,
+             c.n_rows, best * 1e6 / static_cast<double>(copies.size()), macs * 1e-9 / best,
+             static_cast<double>(total) * 1e-9 / best);
 }
 
 Filter parse(int argc, char** argv) {
@@ -123,8 +123,9 @@ int run(int argc, char** argv) {
   for (const int32_t n_rows : {1, 4, 16, 512}) {
     for (const Shape s : kLayer) cases.push_back({DType::kQ4_1, s.n, s.k, n_rows});
     cases.push_back({DType::kQ8_0, 49152, 576, n_rows});
-    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ5_0,
-                             DType::kQ5_1, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    for (const DType type :
+         {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ5_0, DType::kQ5_1,
+          DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
       cases.push_back({type, 1536, 1536, n_rows});
     }
   }

@@ -140,7 +140,7 @@ def test_full_queue(start):
 def test_a_client_that_left_the_queue_is_not_served(start):
     """O07: its prompt is never computed, and the one behind it starts at once."""
     server = start("--max-num-seqs", "1")
-    first = send(server, {"prompt": "First", "max_tokens": 120, "ignore_eos": True, "stream": True})
+    first = send(server, {"prompt": "First", "max_tokens": 60, "ignore_eos": True, "stream": True})
     assert server.wait_metric("pagoda_requests_running", 1)
     second = send(server, {"prompt": "word " * 500, "max_tokens": 256, "ignore_eos": True})
     assert server.wait_metric("pagoda_requests_waiting", 1)
@@ -196,9 +196,9 @@ def test_a_reader_that_does_not_read(start):
     connection.connect(("127.0.0.1", server.port))
     # Long lists of alternatives fill the socket's buffers.
     connection.sendall(request("/v1/completions", {
-        "prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True, "n": 8,
+        "prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True, "n": 48,
         "logprobs": 20}))
-    assert server.wait_metric('pagoda_requests_finished_total{reason="abort"}', 8, timeout=40)
+    assert server.wait_metric('pagoda_requests_finished_total{reason="abort"}', 48, timeout=40)
     assert server.complete(prompt="x", max_tokens=1)
     connection.close()
 
@@ -224,7 +224,7 @@ def test_draining(start):
     assert refused.status_code == 503 and refused.headers["Retry-After"] == "1"
     assert requests.get(server.url + "/live").status_code == 200
     reader.join(60)
-    assert lines[-2] == b"data: [DONE]" or b"data: [DONE]" in lines
+    assert b"data: [DONE]" in lines
     assert server.process.wait(10) == 0
 
 

@@ -1,9 +1,9 @@
 """The engine's log probabilities against an independent forward pass in NumPy.
 
-The oracle reads the same GGUF file with the `gguf` package, dequantises every matrix and computes a
-llama in float32, as its paper and the rotary embedding's describe it. The engine multiplies in eight
-bits, so the two differ a little everywhere and in their first choice only where two tokens are
-almost equally likely.
+The oracle reads the same GGUF file with the `gguf` package, dequantises every matrix and computes
+a llama in float32, as its paper and the rotary embedding's describe it. The engine multiplies in
+eight bits, so the two differ a little everywhere and in their first choice only where two tokens
+are almost equally likely.
 """
 
 import json

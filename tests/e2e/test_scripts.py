@@ -3,6 +3,7 @@
 Each test copies the scripts into a tree of its own and puts stand-ins for the system's programs
 before the real ones, so nothing here installs, fetches or builds.
 """
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -218,6 +219,18 @@ def test_build_configures_once_and_again_for_tests(tree):
         "-DPAGODA_TESTS=OFF", "-DPAGODA_TESTS=ON"]
     assert [call.endswith(" pagoda") for call in tree.calls("ninja")] == [
         True, True, False, False, True]
+
+
+def test_two_builds_of_a_folder_run_one_after_the_other(tree):
+    for name in ("cmake", "g++"):
+        tree.stub(name)
+    tree.stub("ninja", f'sleep 0.3; echo "ended" >>"{tree.log}"')
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        runs = [pool.submit(tree.run, "build.sh", "dev") for _ in range(3)]
+    assert [run.result().returncode for run in runs] == [0, 0, 0]
+    seen = [line.split()[0] for line in tree.log.read_text().splitlines()
+            if line.startswith(("ninja", "ended"))]
+    assert seen == ["ninja", "ended"] * 3
 
 
 def test_a_failed_configuration_shows_its_last_lines(tree):

@@ -48,7 +48,7 @@ void run(std::vector<uint8_t> bytes) {
   if (!config.ok()) check_refusal(config.status());
   if (config.ok()) {
     CHECK_EQ(model::rope_inv_freq(config->rope).size(), static_cast<size_t>(config->rope.dim / 2));
-    CHECK_GT(model::rope_magnitude(config->rope), 0);
+    CHECK_GT(model::rope_magnitude(config->rope), 0.0F);
   }
   const auto vocabulary = model::vocabulary_from_gguf(**file);
   if (!vocabulary.ok()) return check_refusal(vocabulary.status());

@@ -47,15 +47,19 @@ HalvesAt halves_at(DType type) {
   switch (type) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return {-1, -1};
+    case DType::kBF16:
+      return {-1, -1};
     case DType::kQ4_0:
     case DType::kQ5_0:
-    case DType::kQ8_0: return {0, -1};
+    case DType::kQ8_0:
+      return {0, -1};
     case DType::kQ4_1:
     case DType::kQ5_1:
     case DType::kQ4_K:
-    case DType::kQ5_K: return {0, 2};
-    case DType::kQ6_K: return {208, -1};
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {208, -1};
   }
   return {-1, -1};
 }
@@ -172,7 +176,8 @@ void check_outputs(const Weight& w, const std::vector<float>& x, int32_t n_rows,
       }
       const double got = static_cast<double>(y[static_cast<size_t>(r * w.n + o)]);
       ASSERT_NEAR(got, close, 2e-6 * largest * total)
-          << dtype_info(w.type).name << " n " << w.n << " k " << w.k << " row " << r << " out " << o;
+          << dtype_info(w.type).name << " n " << w.n << " k " << w.k << " row " << r << " out "
+          << o;
       ASSERT_NEAR(got, loose, 0.02 * std::sqrt(square * a_square));
     }
   }
@@ -196,8 +201,7 @@ TEST_P(Matmul, EveryTypeAndShapeAgainstDoubles) {
         if (HasFatalFailure()) return;
         for (int32_t n_rows = 1; n_rows <= 9; ++n_rows) {
           const int32_t first = kRows - n_rows;
-          const std::vector<float> part =
-              multiply(*backend, *packed, x.data() + first * k, n_rows);
+          const std::vector<float> part = multiply(*backend, *packed, x.data() + first * k, n_rows);
           ASSERT_TRUE(same_bits(part.data(), y.data() + first * n, n_rows * n))
               << dtype_info(type).name << " n " << n << " k " << k << " rows " << n_rows;
         }
@@ -422,8 +426,8 @@ TEST(CpuPack, KeepsTheWidthOfTheFile) {
   const auto backend = make_backend("", 1);
   for (const DType type : kTypes) {
     const Weight w = random_weight(type, 160, 512, random);
-    const double ratio = static_cast<double>(pack(*backend, {w})->bytes()) /
-                         static_cast<double>(w.bytes.size());
+    const double ratio =
+        static_cast<double>(pack(*backend, {w})->bytes()) / static_cast<double>(w.bytes.size());
     EXPECT_GE(ratio, 1.0) << dtype_info(type).name;
     EXPECT_LE(ratio, 1.03) << dtype_info(type).name;
   }
