@@ -102,7 +102,8 @@ class Serve {
       wake_.notify_all();
       return;
     }
-    // While the model loads there is nothing to lose, and after a second signal nothing to wait for.
+    // While the model loads there is nothing to lose, and after a second signal nothing to wait
+    // for.
     std::_Exit(count == 1 ? 0 : 128 + number);
   }
 
@@ -153,8 +154,9 @@ class Serve {
     const model::ModelConfig& config = stack_->config();
     const int64_t tokens = stack_->pool_tokens();
     const int64_t len = stack_->max_model_len();
-    spdlog::info("model   {} ({}, {} layers, {} heads), context {}{}", context_->model.names.front(),
-                 config.architecture, config.n_layers, config.n_heads, len,
+    spdlog::info("model   {} ({}, {} layers, {} heads), context {}{}",
+                 context_->model.names.front(), config.architecture, config.n_layers,
+                 config.n_heads, len,
                  stack_->context_note().empty() ? "" : ": " + stack_->context_note());
     spdlog::info("device  {}, {} kernels, {} threads", stack_->capabilities().device,
                  stack_->capabilities().kernel_set, stack_->capabilities().n_threads);
@@ -230,7 +232,8 @@ class Printer final : public engine::TokenSink {
 
   void push(engine::TokenEvent&& event) override {
     switch (event.kind) {
-      case engine::TokenEvent::Kind::kPrompt: return;
+      case engine::TokenEvent::Kind::kPrompt:
+        return;
       case engine::TokenEvent::Kind::kToken:
         print(detokenizer_.push(event.result.token));
         return;
@@ -293,8 +296,9 @@ absl::Status run_tokenize(const CommandLine& line, const GetEnvironment& environ
   set_up_logging("warn");
   base::PosixFileSystem fs;
   ASSIGN_OR_RETURN(const auto backend, CpuBackend::create({.n_threads = 1}));
-  ASSIGN_OR_RETURN(const model::LoadedModel model,
-                   model::load_model(fs, model_path(line.options.model, environment), *backend, {}));
+  ASSIGN_OR_RETURN(
+      const model::LoadedModel model,
+      model::load_model(fs, model_path(line.options.model, environment), *backend, {}));
   std::vector<model::TokenId> ids;
   api::encode_text(*model.tokenizer, line.text, true, ids);
   const std::string text = fmt::format("{}\n", fmt::join(ids, " "));

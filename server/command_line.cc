@@ -44,9 +44,11 @@ bool is_for_complete(const Option& option) {
   switch (option.group) {
     case OptionGroup::kEngine:
     case OptionGroup::kKvCache:
-    case OptionGroup::kLogging: return true;
+    case OptionGroup::kLogging:
+      return true;
     case OptionGroup::kModel:
-    case OptionGroup::kListener: return false;
+    case OptionGroup::kListener:
+      return false;
   }
   return false;
 }
@@ -101,16 +103,18 @@ absl::Status refuse_leftovers(const CLI::App& app, std::span<const Option> table
     return base::invalid_argument("there is no flag {}; `pagoda {} --help` lists them all", typed,
                                   app.get_name());
   }
-  return base::invalid_argument("one argument is too many: \"{}\"; a text of several words needs "
-                                "quotes", rest.front());
+  return base::invalid_argument(
+      "one argument is too many: \"{}\"; a text of several words needs "
+      "quotes",
+      rest.front());
 }
 
 absl::Status refuse_command(const std::string& typed) {
   const std::vector<std::string> names = {"serve", "complete", "tokenize", "version", "--help"};
   const auto near = nearest_name(typed, names);
-  return base::invalid_argument("there is no command {}{}", typed,
-                                near ? fmt::format("; is {} meant?", *near)
-                                     : "; `pagoda --help` lists them all");
+  return base::invalid_argument(
+      "there is no command {}{}", typed,
+      near ? fmt::format("; is {} meant?", *near) : "; `pagoda --help` lists them all");
 }
 
 absl::StatusOr<CommandLine> parse(std::span<const char* const> arguments,

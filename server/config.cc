@@ -26,8 +26,8 @@ struct Unit {
 // A decimal number and one of the units after it.
 absl::StatusOr<double> parse_with_unit(std::string_view text, std::span<const Unit> units) {
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                            std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error == std::errc() && std::isfinite(number) && number >= 0) {
     const std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
     for (const Unit& unit : units) {
@@ -38,7 +38,7 @@ absl::StatusOr<double> parse_with_unit(std::string_view text, std::span<const Un
 }
 
 template <typename T>
-Setter number(T ServeOptions::* field, int64_t low, int64_t high) {
+Setter number(T ServeOptions::*field, int64_t low, int64_t high) {
   return [=](Values values, ServeOptions& options) -> absl::Status {
     const std::string& text = values.back();
     int64_t value = 0;
@@ -52,7 +52,7 @@ Setter number(T ServeOptions::* field, int64_t low, int64_t high) {
   };
 }
 
-Setter size(int64_t ServeOptions::* field, int64_t low) {
+Setter size(int64_t ServeOptions::*field, int64_t low) {
   return [=](Values values, ServeOptions& options) -> absl::Status {
     const auto bytes = parse_size(values.back());
     if (!bytes.ok() || *bytes < low) {
@@ -65,7 +65,7 @@ Setter size(int64_t ServeOptions::* field, int64_t low) {
   };
 }
 
-Setter duration(std::chrono::milliseconds ServeOptions::* field) {
+Setter duration(std::chrono::milliseconds ServeOptions::*field) {
   return [=](Values values, ServeOptions& options) -> absl::Status {
     const auto time = parse_duration(values.back());
     if (!time.ok()) {
@@ -77,7 +77,7 @@ Setter duration(std::chrono::milliseconds ServeOptions::* field) {
   };
 }
 
-Setter choice(std::string ServeOptions::* field, std::vector<std::string> choices) {
+Setter choice(std::string ServeOptions::*field, std::vector<std::string> choices) {
   return [=](Values values, ServeOptions& options) -> absl::Status {
     if (std::ranges::find(choices, values.back()) == choices.end()) {
       return base::invalid_argument("takes one of {}, not \"{}\"", fmt::join(choices, ", "),
@@ -88,7 +88,7 @@ Setter choice(std::string ServeOptions::* field, std::vector<std::string> choice
   };
 }
 
-Setter flag(bool ServeOptions::* field) {
+Setter flag(bool ServeOptions::*field) {
   return [=](Values values, ServeOptions& options) -> absl::Status {
     const std::string& text = values.back();
     const bool yes = text == "true" || text == "1" || text == "on";
@@ -156,8 +156,8 @@ void add_engine_options(std::vector<Option>& table) {
   const auto group = OptionGroup::kEngine;
   table.push_back({"device", group, "DEVICE", "auto", "Where the model runs: auto or cpu", false,
                    choice(&O::device, {"auto", "cpu"})});
-  table.push_back({"threads", group, "N", "all that may be used",
-                   "Compute threads", false, number(&O::threads, 1, 1024)});
+  table.push_back({"threads", group, "N", "all that may be used", "Compute threads", false,
+                   number(&O::threads, 1, 1024)});
   table.push_back({"max-model-len", group, "N", "the model's",
                    "Most tokens of prompt and answer together", false,
                    number(&O::max_model_len, 2, std::numeric_limits<int32_t>::max())});
@@ -166,16 +166,16 @@ void add_engine_options(std::vector<Option>& table) {
   table.push_back({"max-num-batched-tokens", group, "N", "512",
                    "Tokens that one step computes at most", false,
                    number(&O::max_num_batched_tokens, 1, 65536)});
-  table.push_back({"max-queue", group, "N", "256",
-                   "Answers that wait to run; more get status 429", false,
-                   number(&O::max_queue, 1, 1'000'000)});
+  table.push_back({"max-queue", group, "N", "256", "Answers that wait to run; more get status 429",
+                   false, number(&O::max_queue, 1, 1'000'000)});
   table.push_back({"seed", group, "N", "0",
                    "Seeds the requests that bring no seed; 0 takes the system's entropy", false,
                    number(&O::seed, 0, std::numeric_limits<int64_t>::max())});
-  table.push_back({"kernels", group, "SET", "auto",
-                   "Kernels of the CPU: auto (the fastest that this machine has), portable, avx2 or "
-                   "avx512; the others are for tests",
-                   false, choice(&O::kernels, {"auto", "portable", "avx2", "avx512"})});
+  table.push_back(
+      {"kernels", group, "SET", "auto",
+       "Kernels of the CPU: auto (the fastest that this machine has), portable, avx2 or "
+       "avx512; the others are for tests",
+       false, choice(&O::kernels, {"auto", "portable", "avx2", "avx512"})});
 }
 
 void add_kv_options(std::vector<Option>& table) {
@@ -211,11 +211,16 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view option_group_name(OptionGroup group) {
   switch (group) {
-    case OptionGroup::kModel: return "Model";
-    case OptionGroup::kListener: return "Listener";
-    case OptionGroup::kEngine: return "Engine";
-    case OptionGroup::kKvCache: return "KV cache";
-    case OptionGroup::kLogging: return "Logging";
+    case OptionGroup::kModel:
+      return "Model";
+    case OptionGroup::kListener:
+      return "Listener";
+    case OptionGroup::kEngine:
+      return "Engine";
+    case OptionGroup::kKvCache:
+      return "KV cache";
+    case OptionGroup::kLogging:
+      return "Logging";
   }
   return "";
 }
@@ -228,10 +233,10 @@ std::vector<Option> option_table() {
   add_listener_options(table);
   add_engine_options(table);
   add_kv_options(table);
-  table.push_back({"log-level", OptionGroup::kLogging, "LEVEL", "info",
-                   "trace, debug, info, warn, error or off", false,
-                   choice(&ServeOptions::log_level,
-                          {"trace", "debug", "info", "warn", "error", "off"})});
+  table.push_back(
+      {"log-level", OptionGroup::kLogging, "LEVEL", "info",
+       "trace, debug, info, warn, error or off", false,
+       choice(&ServeOptions::log_level, {"trace", "debug", "info", "warn", "error", "off"})});
   return table;
 }
 
@@ -285,8 +290,8 @@ std::optional<std::string> nearest_name(std::string_view typed,
 
 absl::StatusOr<int64_t> parse_size(std::string_view text) {
   static constexpr Unit kUnits[] = {
-      {"", 1},       {"B", 1},          {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
-      {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+      {"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+      {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
   ASSIGN_OR_RETURN(const double bytes, parse_with_unit(text, kUnits));
   if (bytes > 0x1p53) return base::invalid_argument("no such value");
   return static_cast<int64_t>(bytes);

@@ -72,8 +72,7 @@ absl::Status apply_option(const Option& option, std::span<const std::string> val
                           std::string_view shown_name, ServeOptions& options);
 
 // "Is it --port?": of the names the one with the fewest edits, if they are few enough for a slip.
-std::optional<std::string> nearest_name(std::string_view typed,
-                                        std::span<const std::string> names);
+std::optional<std::string> nearest_name(std::string_view typed, std::span<const std::string> names);
 
 // "4096", "512MiB", "1.5GiB", "2GB"; at least 0.
 absl::StatusOr<int64_t> parse_size(std::string_view text);

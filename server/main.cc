@@ -18,9 +18,12 @@ absl::Status run(std::span<const char* const> arguments) {
   ASSIGN_OR_RETURN(const pagoda::CommandLine line,
                    pagoda::parse_command_line(arguments, environment));
   switch (line.command) {
-    case pagoda::Command::kServe: return pagoda::run_serve(line.options, environment);
-    case pagoda::Command::kComplete: return pagoda::run_complete(line, environment);
-    case pagoda::Command::kTokenize: return pagoda::run_tokenize(line, environment);
+    case pagoda::Command::kServe:
+      return pagoda::run_serve(line.options, environment);
+    case pagoda::Command::kComplete:
+      return pagoda::run_complete(line, environment);
+    case pagoda::Command::kTokenize:
+      return pagoda::run_tokenize(line, environment);
     case pagoda::Command::kVersion:
       fmt::print("pagoda {}\n", pagoda::version());
       return absl::OkStatus();

@@ -53,8 +53,8 @@ ModelStack::~ModelStack() {
 absl::Status ModelStack::load(const ServeOptions& options, const std::string& path,
                               base::FileSystem& fs) {
   CpuOptions cpu;
-  cpu.n_threads = options.threads > 0 ? options.threads
-                                      : usable_processors(read_system_file, affinity_count());
+  cpu.n_threads =
+      options.threads > 0 ? options.threads : usable_processors(read_system_file, affinity_count());
   if (options.kernels == "avx512") {
     cpu.isa = "avx512-vnni";
   } else if (options.kernels != "auto") {
@@ -70,8 +70,8 @@ absl::Status ModelStack::load(const ServeOptions& options, const std::string& pa
   runner.max_rows = options.max_num_batched_tokens;
   runner.n_slots = options.max_num_seqs;
   runner.block_size = options.block_size;
-  ASSIGN_OR_RETURN(runner_, model::DecoderRunner::create(*backend_, model_.config, *model_.weights,
-                                                         runner));
+  ASSIGN_OR_RETURN(runner_,
+                   model::DecoderRunner::create(*backend_, model_.config, *model_.weights, runner));
   return absl::OkStatus();
 }
 
@@ -106,8 +106,8 @@ absl::Status ModelStack::make_pool(const ServeOptions& options) {
   }
   kv_.n_blocks = static_cast<int32_t>(n_blocks);
   if (available >= 0 && kv_.pool_bytes() > available) {
-    spdlog::warn("the KV pool has {}, but only {} of memory are free",
-                 megabytes(kv_.pool_bytes()), megabytes(available));
+    spdlog::warn("the KV pool has {}, but only {} of memory are free", megabytes(kv_.pool_bytes()),
+                 megabytes(available));
   }
   ASSIGN_OR_RETURN(pool_, backend_->allocate(static_cast<size_t>(kv_.pool_bytes())));
   kv_.base = pool_.as<uint8_t>();

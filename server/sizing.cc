@@ -154,9 +154,9 @@ int32_t usable_processors(const ReadFile& read, int32_t n_affinity) {
         allowed, processors_of(number(*text), number(std::string_view(*text).substr(blank + 1))));
   }
   for (const std::string& folder : group_folders(read, "cpu")) {
-    allowed = smaller_known(allowed,
-                            processors_of(file_number(read, folder + "/cpu.cfs_quota_us"),
-                                          file_number(read, folder + "/cpu.cfs_period_us")));
+    allowed =
+        smaller_known(allowed, processors_of(file_number(read, folder + "/cpu.cfs_quota_us"),
+                                             file_number(read, folder + "/cpu.cfs_period_us")));
   }
   return static_cast<int32_t>(std::max<int64_t>(smaller_known(allowed, n_affinity), 1));
 }

@@ -27,7 +27,7 @@ struct PoolRequest {
   int64_t flag_bytes = 0;       // --kv-cache-memory-bytes; 0: not given
   int64_t available_bytes = 0;  // negative: not known
   int64_t block_bytes = 0;
-  int64_t block_tokens = 0;     // tokens of one sequence that a block of every group holds
+  int64_t block_tokens = 0;  // tokens of one sequence that a block of every group holds
   int32_t n_groups = 1;
   int64_t max_model_len = 0;
   int64_t max_num_seqs = 0;

@@ -15,16 +15,16 @@ using nlohmann::json;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr double kMaxTemperature = 100;
 
-constexpr auto kKnownFields = std::to_array<std::string_view>({
-    "model", "prompt", "max_tokens", "min_tokens", "temperature", "top_k", "top_p", "min_p", "n",
-    "seed", "stop", "stop_token_ids", "ignore_eos", "logit_bias", "logprobs", "echo", "stream",
-    "stream_options", "user", "cache_salt", "priority", "session_id", "prompt_cache_key",
-    "add_special_tokens", "skip_special_tokens", "include_stop_str_in_output",
-    // Refused unless they change nothing.
-    "suffix", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "length_penalty", "use_beam_search", "response_format", "structured_outputs", "guided_json",
-    "guided_regex", "guided_choice", "guided_grammar", "bad_words", "allowed_token_ids",
-    "prompt_logprobs", "truncate_prompt_tokens", "prompt_embeds"});
+constexpr auto kKnownFields = std::to_array<std::string_view>(
+    {"model", "prompt", "max_tokens", "min_tokens", "temperature", "top_k", "top_p", "min_p", "n",
+     "seed", "stop", "stop_token_ids", "ignore_eos", "logit_bias", "logprobs", "echo", "stream",
+     "stream_options", "user", "cache_salt", "priority", "session_id", "prompt_cache_key",
+     "add_special_tokens", "skip_special_tokens", "include_stop_str_in_output",
+     // Refused unless they change nothing.
+     "suffix", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty",
+     "length_penalty", "use_beam_search", "response_format", "structured_outputs", "guided_json",
+     "guided_regex", "guided_choice", "guided_grammar", "bad_words", "allowed_token_ids",
+     "prompt_logprobs", "truncate_prompt_tokens", "prompt_embeds"});
 
 absl::StatusOr<Prompt> read_prompt(const json& value, int32_t n_vocab) {
   Prompt prompt;
@@ -34,8 +34,10 @@ absl::StatusOr<Prompt> read_prompt(const json& value, int32_t n_vocab) {
     return prompt;
   }
   if (!value.is_array()) {
-    return bad_field("prompt", "must be a string, a list of strings, a list of token ids or a list "
-                               "of such lists, not {}", shown(value));
+    return bad_field("prompt",
+                     "must be a string, a list of strings, a list of token ids or a list "
+                     "of such lists, not {}",
+                     shown(value));
   }
   if (value.empty()) return bad_field("prompt", "must not be empty");
   ASSIGN_OR_RETURN(prompt.ids, read_token_ids("prompt", value, n_vocab));
@@ -189,16 +191,24 @@ absl::Status refuse_unsupported(const Fields& fields, int32_t n) {
     std::string_view name;
     json value;
   };
-  const Neutral neutrals[] = {
-      {"suffix", ""},           {"best_of", n},
-      {"presence_penalty", 0},  {"frequency_penalty", 0},
-      {"repetition_penalty", 1}, {"length_penalty", 1},
-      {"use_beam_search", false}, {"response_format", {{"type", "text"}}},
-      {"structured_outputs", json()}, {"guided_json", json()},
-      {"guided_regex", json()}, {"guided_choice", json()},
-      {"guided_grammar", json()}, {"bad_words", json::array()},
-      {"allowed_token_ids", json()}, {"prompt_logprobs", json()},
-      {"truncate_prompt_tokens", json()}, {"prompt_embeds", json()}};
+  const Neutral neutrals[] = {{"suffix", ""},
+                              {"best_of", n},
+                              {"presence_penalty", 0},
+                              {"frequency_penalty", 0},
+                              {"repetition_penalty", 1},
+                              {"length_penalty", 1},
+                              {"use_beam_search", false},
+                              {"response_format", {{"type", "text"}}},
+                              {"structured_outputs", json()},
+                              {"guided_json", json()},
+                              {"guided_regex", json()},
+                              {"guided_choice", json()},
+                              {"guided_grammar", json()},
+                              {"bad_words", json::array()},
+                              {"allowed_token_ids", json()},
+                              {"prompt_logprobs", json()},
+                              {"truncate_prompt_tokens", json()},
+                              {"prompt_embeds", json()}};
   for (const Neutral& neutral : neutrals) {
     const json* value = fields.find(neutral.name);
     if (value == nullptr || *value == neutral.value) continue;

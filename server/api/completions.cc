@@ -68,7 +68,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   std::vector<RequestId> ids_;  // [n_choices]; fixed before the first submit
 
   std::mutex mutex_;
-  std::vector<Choice> choices_;     // guarded by mutex_, as all below
+  std::vector<Choice> choices_;  // guarded by mutex_, as all below
   size_t n_finished_ = 0;
   bool streaming_ = false;  // the head of a stream is out
   bool over_ = false;
@@ -196,13 +196,13 @@ void CompletionJob::say_prompt(size_t index) {
   Choice& choice = choices_[index];
   const Prompt& prompt = prompt_of(index);
   choice.echo_due = false;
-  choice.text = prompt.is_text ? prompt.text
-                               : model::decode(context_.tokenizer, prompt.ids,
-                                               request_.skip_special_tokens);
+  choice.text = prompt.is_text
+                    ? prompt.text
+                    : model::decode(context_.tokenizer, prompt.ids, request_.skip_special_tokens);
   if (request_.logprobs) {
     const model::Vocabulary& vocabulary = context_.tokenizer.vocabulary();
-    const bool bos_added = prompt.is_text && request_.add_special_tokens && vocabulary.add_bos &&
-                           vocabulary.bos >= 0;
+    const bool bos_added =
+        prompt.is_text && request_.add_special_tokens && vocabulary.add_bos && vocabulary.bos >= 0;
     choice.logprobs.add_prompt(prompt.ids, bos_added ? 1 : 0,
                                !prompt.is_text && request_.skip_special_tokens,
                                choice.prompt_logprobs);
@@ -214,8 +214,8 @@ void CompletionJob::say_prompt(size_t index) {
 void CompletionJob::send_chunk(size_t index, bool is_last) {
   Choice& choice = choices_[index];
   const LogprobLists lists = choice.logprobs.take();
-  ChoiceView view{static_cast<int32_t>(index), choice.text,
-                  request_.logprobs ? &lists : nullptr, std::nullopt};
+  ChoiceView view{static_cast<int32_t>(index), choice.text, request_.logprobs ? &lists : nullptr,
+                  std::nullopt};
   if (is_last) view.finish_reason = choice.reason;
   exchange_->send(chunk_event(head_, view, request_.include_usage));
   choice.text.clear();
@@ -288,8 +288,7 @@ absl::Status tokenize_prompts(const Context& context, CompletionRequest& request
   const int64_t max_len = context.model.max_model_len;
   for (Prompt& prompt : request.prompts) {
     if (prompt.is_text) {
-      RETURN_IF_ERROR(
-          tokenize_text(context, prompt.text, request.add_special_tokens, prompt.ids));
+      RETURN_IF_ERROR(tokenize_text(context, prompt.text, request.add_special_tokens, prompt.ids));
     }
     const int64_t prompt_len = std::ssize(prompt.ids);
     if (prompt_len == 0) return bad_field("prompt", "must have at least one token");
@@ -323,19 +322,19 @@ absl::StatusOr<CompletionRequest> read_request(Context& context, http::Exchange&
 
 void handle_completions(Context& context, std::shared_ptr<http::Exchange> exchange) {
   const int64_t arrival_us = context.clock.now_us();
-  run_on_worker(context, std::move(exchange),
-                [&context, arrival_us](const std::shared_ptr<http::Exchange>& self) {
-                  auto request = read_request(context, *self);
-                  if (!request.ok()) {
-                    log_answer({.id = self->request().id,
-                                .route = "/v1/completions",
-                                .status = error_kind(request.status().code()).http_status,
-                                .total_us = context.clock.now_us() - arrival_us});
-                    return self->respond(error_response(request.status()));
-                  }
-                  std::make_shared<CompletionJob>(context, self, *std::move(request), arrival_us)
-                      ->start();
-                });
+  run_on_worker(
+      context, std::move(exchange),
+      [&context, arrival_us](const std::shared_ptr<http::Exchange>& self) {
+        auto request = read_request(context, *self);
+        if (!request.ok()) {
+          log_answer({.id = self->request().id,
+                      .route = "/v1/completions",
+                      .status = error_kind(request.status().code()).http_status,
+                      .total_us = context.clock.now_us() - arrival_us});
+          return self->respond(error_response(request.status()));
+        }
+        std::make_shared<CompletionJob>(context, self, *std::move(request), arrival_us)->start();
+      });
 }
 
 }  // namespace pagoda::api

@@ -52,10 +52,10 @@ absl::Status tokenize_text(const Context& context, std::string_view text, bool a
   const ServedModel& model = context.model;
   const size_t least = text.size() / static_cast<size_t>(model.max_token_bytes);
   if (least > static_cast<size_t>(model.max_model_len)) {
-    return with_code(bad_field("prompt",
-                               "has {} bytes, which is at least {} tokens; the context has {}",
-                               text.size(), least, model.max_model_len),
-                     "context_length_exceeded");
+    return with_code(
+        bad_field("prompt", "has {} bytes, which is at least {} tokens; the context has {}",
+                  text.size(), least, model.max_model_len),
+        "context_length_exceeded");
   }
   encode_text(context.tokenizer, text, add_special, ids);
   return absl::OkStatus();

@@ -20,11 +20,9 @@ std::string payload(const absl::Status& status, const char* url) {
 std::string body_of(std::string_view message, std::string_view type, std::string_view param,
                     std::string_view code) {
   const auto or_null = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
-  const Json body = {{"error",
-                      {{"message", message},
-                       {"type", type},
-                       {"param", or_null(param)},
-                       {"code", or_null(code)}}}};
+  const Json body = {
+      {"error",
+       {{"message", message}, {"type", type}, {"param", or_null(param)}, {"code", or_null(code)}}}};
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -39,24 +37,35 @@ http::Response response_of(int status, std::string body) {
 ErrorKind error_kind(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange: return {400, "invalid_request_error", ""};
-    case absl::StatusCode::kUnauthenticated: return {401, "authentication_error", ""};
-    case absl::StatusCode::kPermissionDenied: return {403, "permission_error", ""};
-    case absl::StatusCode::kNotFound: return {404, "invalid_request_error", "not_found"};
+    case absl::StatusCode::kOutOfRange:
+      return {400, "invalid_request_error", ""};
+    case absl::StatusCode::kUnauthenticated:
+      return {401, "authentication_error", ""};
+    case absl::StatusCode::kPermissionDenied:
+      return {403, "permission_error", ""};
+    case absl::StatusCode::kNotFound:
+      return {404, "invalid_request_error", "not_found"};
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kAborted: return {409, "conflict_error", ""};
+    case absl::StatusCode::kAborted:
+      return {409, "conflict_error", ""};
     case absl::StatusCode::kResourceExhausted:
       return {429, "rate_limit_error", "rate_limit_exceeded"};
-    case absl::StatusCode::kCancelled: return {499, "cancelled_error", ""};
-    case absl::StatusCode::kUnimplemented: return {501, "invalid_request_error", "unsupported"};
-    case absl::StatusCode::kUnavailable: return {503, "unavailable_error", ""};
-    case absl::StatusCode::kDeadlineExceeded: return {504, "timeout_error", "timeout"};
+    case absl::StatusCode::kCancelled:
+      return {499, "cancelled_error", ""};
+    case absl::StatusCode::kUnimplemented:
+      return {501, "invalid_request_error", "unsupported"};
+    case absl::StatusCode::kUnavailable:
+      return {503, "unavailable_error", ""};
+    case absl::StatusCode::kDeadlineExceeded:
+      return {504, "timeout_error", "timeout"};
     case absl::StatusCode::kOk:
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kInternal:
-    case absl::StatusCode::kDataLoss: return {500, "server_error", ""};
-    default: return {500, "server_error", ""};  // the enumeration is Abseil's and may grow
+    case absl::StatusCode::kDataLoss:
+      return {500, "server_error", ""};
+    default:
+      return {500, "server_error", ""};  // the enumeration is Abseil's and may grow
   }
 }
 
@@ -85,15 +94,24 @@ http::Response listener_error(int http_status, std::string_view message) {
   std::string_view type = http_status >= 500 ? "server_error" : "invalid_request_error";
   std::string_view code;
   switch (http_status) {
-    case 404: code = "not_found"; break;
-    case 405: code = "method_not_allowed"; break;
-    case 413: code = "body_too_large"; break;
+    case 404:
+      code = "not_found";
+      break;
+    case 405:
+      code = "method_not_allowed";
+      break;
+    case 413:
+      code = "body_too_large";
+      break;
     case 429:
       type = "rate_limit_error";
       code = "rate_limit_exceeded";
       break;
-    case 503: type = "unavailable_error"; break;
-    default: break;
+    case 503:
+      type = "unavailable_error";
+      break;
+    default:
+      break;
   }
   return response_of(http_status, body_of(message, type, "", code));
 }

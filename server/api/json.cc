@@ -86,7 +86,7 @@ bool as_int64(const json& value, int64_t& out) {
 }
 
 absl::StatusOr<std::vector<int32_t>> read_token_ids(std::string_view field, const json& list,
-                                              int32_t n_vocab) {
+                                                    int32_t n_vocab) {
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (const json& item : list) {

@@ -25,7 +25,8 @@ std::shared_ptr<const http::Router> make_router(Context& context) {
     const int64_t last_us = context.engine.stats().last_step_us;
     e->respond(live_response(last_us == 0 ? -1 : (context.clock.now_us() - last_us) / 1000));
   });
-  router->get("/version", [&context](Exchange e) { e->respond(version_response(context.version)); });
+  router->get("/version",
+              [&context](Exchange e) { e->respond(version_response(context.version)); });
   router->get("/metrics",
               [&context](Exchange e) { e->respond(metrics_response(context.registry)); });
   return router;

@@ -57,9 +57,8 @@ absl::StatusOr<std::string> tokenize(Context& context, std::string_view body) {
   RETURN_IF_ERROR(fields.read("add_special_tokens", add_special));
   std::vector<model::TokenId> ids;
   encode_text(context.tokenizer, prompt, add_special, ids);
-  return dump({{"count", ids.size()},
-               {"max_model_len", context.model.max_model_len},
-               {"tokens", ids}});
+  return dump(
+      {{"count", ids.size()}, {"max_model_len", context.model.max_model_len}, {"tokens", ids}});
 }
 
 absl::StatusOr<std::string> detokenize(Context& context, std::string_view body) {

@@ -21,7 +21,7 @@ using tcp = asio::ip::tcp;
 
 namespace {
 
-constexpr std::chrono::milliseconds kProbeAnswer{20};    // a round trip to a client that is gone
+constexpr std::chrono::milliseconds kProbeAnswer{20};  // a round trip to a client that is gone
 constexpr std::chrono::milliseconds kProbeInterval{1000};
 constexpr std::chrono::milliseconds kLingerTimeout{5000};
 constexpr int64_t kMaxDiscarded = 256 << 20;
@@ -160,7 +160,7 @@ bool Connection::check_framing() {
 
 void Connection::admit_and_read_body() {
   const auto length = parser_->content_length();
-  const int64_t expected = parser_->chunked()    ? kChunkedTicketBytes
+  const int64_t expected = parser_->chunked()   ? kChunkedTicketBytes
                            : length.has_value() ? static_cast<int64_t>(*length)
                                                 : 0;
   if (!match_.route->admitted) {
@@ -186,8 +186,8 @@ void Connection::admit_and_read_body() {
 // A chunked body does not say how long it will be: its ticket grows with it.
 bool Connection::fits_ticket(int64_t body_bytes) {
   if (body_bytes <= ticket_bytes_) return true;
-  const int64_t wanted = std::min(std::max(body_bytes, 2 * ticket_bytes_),
-                                  state_->options.max_body_bytes);
+  const int64_t wanted =
+      std::min(std::max(body_bytes, 2 * ticket_bytes_), state_->options.max_body_bytes);
   ticket_ = engine::AdmissionTicket();
   auto ticket = state_->admission.try_admit(wanted);
   if (!ticket.ok()) return false;
@@ -270,11 +270,10 @@ void Connection::begin_answer() {
 }
 
 void Connection::post_response(Response response) {
-  asio::post(socket_.get_executor(),
-             [self = shared_from_this(), response = std::move(response)] {
-               if (self->closed_ || !self->answering_ || self->last_queued_) return;
-               self->write_response(response);
-             });
+  asio::post(socket_.get_executor(), [self = shared_from_this(), response = std::move(response)] {
+    if (self->closed_ || !self->answering_ || self->last_queued_) return;
+    self->write_response(response);
+  });
 }
 
 void Connection::post_dropped() {

@@ -68,8 +68,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   using Error = boost::system::error_code;
-  using Parser =
-      boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   // Reading.
   void wait_for_request();
@@ -134,7 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Of the current answer.
   bool answering_ = false;  // a request is with its handler, or its answer is being written
   bool streaming_ = false;
-  bool events_ = false;     // the stream carries server-sent events
+  bool events_ = false;  // the stream carries server-sent events
   bool head_sent_ = false;
   bool last_queued_ = false;
   std::string pending_;

@@ -63,8 +63,8 @@ Server::~Server() { stop(); }
 absl::Status Server::bind(const std::string& host, uint16_t port) {
   boost::system::error_code error;
   tcp::resolver resolver(impl_->io);
-  const auto found = resolver.resolve(host, std::to_string(port),
-                                      tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  const auto found = resolver.resolve(
+      host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty()) {
     return base::invalid_argument("--host: {} is not an address of this machine ({})", host,
                                   error.message());

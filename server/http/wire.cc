@@ -17,23 +17,40 @@ std::string_view Request::header(std::string_view name) const {
 
 std::string_view reason_phrase(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 413: return "Content Too Large";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 499: return "Client Closed Request";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    default: return "Unknown";
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return "Unknown";
   }
 }
 
@@ -49,6 +66,20 @@ std::string http_date(int64_t unix_s) {
                      kMonths[static_cast<size_t>(utc.tm_mon)], utc.tm_year + 1900, utc.tm_hour,
                      utc.tm_min, utc.tm_sec);
 }
+
+namespace {
+
+// Takes what stands before the first `c` at or after `from` off the text and returns it; all of the
+// text if there is none.
+std::string_view cut_at(char c, std::string_view& text, size_t from = 0) {
+  const auto begin = text.begin() + static_cast<std::ptrdiff_t>(std::min(from, text.size()));
+  const auto end = std::find(begin, text.end(), c);
+  const std::string_view before(text.begin(), end);
+  text = std::string_view(end, text.end());
+  return before;
+}
+
+}  // namespace
 
 std::string response_head(const Response& response, const HeadOptions& options) {
   std::string head =
@@ -71,7 +102,9 @@ std::string response_head(const Response& response, const HeadOptions& options) 
   return head;
 }
 
-std::string chunk(std::string_view data) { return fmt::format("{:x}\r\n{}\r\n", data.size(), data); }
+std::string chunk(std::string_view data) {
+  return fmt::format("{:x}\r\n{}\r\n", data.size(), data);
+}
 
 bool is_valid_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 128 &&
@@ -81,16 +114,13 @@ bool is_valid_request_id(std::string_view id) {
 bool split_target(std::string_view target, std::string& path, std::string& query) {
   const size_t scheme = target.find("://");
   if (!target.starts_with('/') && scheme < target.size()) {
-    target.remove_prefix(scheme + 3);
-    const size_t slash = std::min(target.find('/'), target.size());
-    target.remove_prefix(slash);
+    (void)cut_at('/', target, scheme + 3);
     if (target.empty()) target = "/";
   }
   if (!target.starts_with('/')) return false;
-  target = target.substr(0, target.find('#'));
-  const size_t mark = target.find('?');
-  path = target.substr(0, mark);
-  query = mark == target.npos ? std::string_view() : target.substr(mark + 1);
+  std::string_view rest = cut_at('#', target);
+  path = cut_at('?', rest);
+  query = rest.substr(std::min<size_t>(1, rest.size()));
   return true;
 }
 

@@ -20,7 +20,9 @@ class Target {
  public:
   Target() : admission_(8, 1 << 20), server_(options(), clock_, admission_) {
     auto router = std::make_shared<http::Router>();
-    router->get("/a", [](std::shared_ptr<http::Exchange> e) { e->respond({200, "", "plain", {}}); });
+    router->get("/a", [](std::shared_ptr<http::Exchange> e) {
+      e->respond({200, "", "plain", {}});
+    });
     router->post("/a", [](std::shared_ptr<http::Exchange> e) {
       std::string body = e->take_body();
       e->begin_stream({200, "text/event-stream", "", {}});

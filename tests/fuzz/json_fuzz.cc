@@ -1,5 +1,5 @@
-// Bodies of requests: whatever the bytes, the parse ends with a value in range or with an error that
-// is itself valid JSON.
+// Bodies of requests: whatever the bytes, the parse ends with a value in range or with an error
+// that is itself valid JSON.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -12,8 +12,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace pagoda;
   const api::CompletionLimits limits{.n_vocab = 1000, .max_json_depth = 20, .max_choices = 64};
-  const auto request =
-      api::parse_completion({reinterpret_cast<const char*>(data), size}, limits);
+  const auto request = api::parse_completion({reinterpret_cast<const char*>(data), size}, limits);
   if (!request.ok()) {
     CHECK(nlohmann::json::accept(api::error_body(request.status())));
     return 0;

@@ -126,15 +126,32 @@ TEST(CompletionRequest, BadPrompts) {
 
 TEST(CompletionRequest, AcceptsEdgeValues) {
   for (const char* members :
-       {R"("temperature": 0)", R"("temperature": 1e-12)", R"("top_p": 0)", R"("top_p": 1e-9)",
-        R"("min_p": 1.0)", R"("top_k": -1)", R"("top_k": 0)", R"("top_k": 491520)",
-        R"("top_k": 9223372036854775807)", R"("seed": -1)", R"("seed": 0)",
-        R"("seed": 9223372036854775807)", R"("seed": -9223372036854775808)", R"("n": 128)",
-        R"("max_tokens": 16.0)", R"("max_tokens": 0, "echo": true)", R"("logprobs": 0)",
-        R"("logprobs": 20)", R"("stop": "x")", R"("stop": [])", R"("logit_bias": {})",
+       {R"("temperature": 0)",
+        R"("temperature": 1e-12)",
+        R"("top_p": 0)",
+        R"("top_p": 1e-9)",
+        R"("min_p": 1.0)",
+        R"("top_k": -1)",
+        R"("top_k": 0)",
+        R"("top_k": 491520)",
+        R"("top_k": 9223372036854775807)",
+        R"("seed": -1)",
+        R"("seed": 0)",
+        R"("seed": 9223372036854775807)",
+        R"("seed": -9223372036854775808)",
+        R"("n": 128)",
+        R"("max_tokens": 16.0)",
+        R"("max_tokens": 0, "echo": true)",
+        R"("logprobs": 0)",
+        R"("logprobs": 20)",
+        R"("stop": "x")",
+        R"("stop": [])",
+        R"("logit_bias": {})",
         R"("presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1)",
-        R"("suffix": "")", R"("response_format": {"type": "text"})",
-        R"("stream": true, "stream_options": {})", R"("anything": {"goes": [1]})"}) {
+        R"("suffix": "")",
+        R"("response_format": {"type": "text"})",
+        R"("stream": true, "stream_options": {})",
+        R"("anything": {"goes": [1]})"}) {
     const auto request = parse_with(members);
     EXPECT_TRUE(request.ok()) << members << ": " << request.status();
   }
@@ -144,33 +161,80 @@ TEST(CompletionRequest, AcceptsEdgeValues) {
 
 TEST(CompletionRequest, RefusesWithTheFieldsName) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"temperature", "-0.1"}, {"temperature", "\"0.5\""}, {"temperature", "true"},
-      {"temperature", "1e999"}, {"temperature", "101"}, {"temperature", "[1]"},
-      {"top_p", "1.0001"}, {"top_p", "-0.1"}, {"min_p", "1.1"}, {"min_p", "-0.1"},
-      {"top_k", "-2"}, {"top_k", "1.5"}, {"top_k", "\"5\""},
-      {"n", "0"}, {"n", "-1"}, {"n", "1.5"}, {"n", "129"}, {"n", "true"},
-      {"seed", "1e30"}, {"seed", "9223372036854775808"}, {"seed", "\"1\""}, {"seed", "0.5"},
-      {"max_tokens", "0"}, {"max_tokens", "-5"}, {"max_tokens", "9223372036854775808"},
-      {"max_tokens", "1e300"}, {"max_tokens", "\"5\""}, {"max_tokens", "2.5"},
-      {"min_tokens", "17"}, {"min_tokens", "-1"},
-      {"stop", "\"\""}, {"stop", "[\"\"]"}, {"stop", "[1]"}, {"stop", "5"},
-      {"stop", "[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
-               "\"a\",\"a\",\"a\",\"a\"]"},
+      {"temperature", "-0.1"},
+      {"temperature", "\"0.5\""},
+      {"temperature", "true"},
+      {"temperature", "1e999"},
+      {"temperature", "101"},
+      {"temperature", "[1]"},
+      {"top_p", "1.0001"},
+      {"top_p", "-0.1"},
+      {"min_p", "1.1"},
+      {"min_p", "-0.1"},
+      {"top_k", "-2"},
+      {"top_k", "1.5"},
+      {"top_k", "\"5\""},
+      {"n", "0"},
+      {"n", "-1"},
+      {"n", "1.5"},
+      {"n", "129"},
+      {"n", "true"},
+      {"seed", "1e30"},
+      {"seed", "9223372036854775808"},
+      {"seed", "\"1\""},
+      {"seed", "0.5"},
+      {"max_tokens", "0"},
+      {"max_tokens", "-5"},
+      {"max_tokens", "9223372036854775808"},
+      {"max_tokens", "1e300"},
+      {"max_tokens", "\"5\""},
+      {"max_tokens", "2.5"},
+      {"min_tokens", "17"},
+      {"min_tokens", "-1"},
+      {"stop", "\"\""},
+      {"stop", "[\"\"]"},
+      {"stop", "[1]"},
+      {"stop", "5"},
+      {"stop",
+       "[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+       "\"a\",\"a\",\"a\",\"a\"]"},
       {"stop", "\"" + std::string(5000, 'x') + "\""},
-      {"stop_token_ids", "[49152]"}, {"stop_token_ids", "5"}, {"stop_token_ids", "[-1]"},
-      {"logit_bias", "[]"}, {"logit_bias", "{\"x\": 1}"}, {"logit_bias", "{\"49152\": 1}"},
-      {"logit_bias", "{\"-1\": 1}"}, {"logit_bias", "{\"1.0\": 1}"},
-      {"logit_bias", "{\"1\": 100.5}"}, {"logit_bias", "{\"1\": -101}"},
-      {"logit_bias", "{\"1\": \"5\"}"}, {"logit_bias", "{\"1\": null}"}, {"logit_bias", "{\"\": 1}"},
-      {"logprobs", "21"}, {"logprobs", "-1"}, {"logprobs", "true"},
-      {"echo", "1"}, {"stream", "\"true\""}, {"ignore_eos", "0"},
+      {"stop_token_ids", "[49152]"},
+      {"stop_token_ids", "5"},
+      {"stop_token_ids", "[-1]"},
+      {"logit_bias", "[]"},
+      {"logit_bias", "{\"x\": 1}"},
+      {"logit_bias", "{\"49152\": 1}"},
+      {"logit_bias", "{\"-1\": 1}"},
+      {"logit_bias", "{\"1.0\": 1}"},
+      {"logit_bias", "{\"1\": 100.5}"},
+      {"logit_bias", "{\"1\": -101}"},
+      {"logit_bias", "{\"1\": \"5\"}"},
+      {"logit_bias", "{\"1\": null}"},
+      {"logit_bias", "{\"\": 1}"},
+      {"logprobs", "21"},
+      {"logprobs", "-1"},
+      {"logprobs", "true"},
+      {"echo", "1"},
+      {"stream", "\"true\""},
+      {"ignore_eos", "0"},
       {"stream_options", "{\"include_usage\": true}"},  // without stream
-      {"model", "5"}, {"user", "5"}, {"cache_salt", "[]"}, {"priority", "2147483648"},
+      {"model", "5"},
+      {"user", "5"},
+      {"cache_salt", "[]"},
+      {"priority", "2147483648"},
       {"session_id", "\"" + std::string(2000, 's') + "\""},
-      {"suffix", "\"end\""}, {"best_of", "2"}, {"presence_penalty", "2.5"},
-      {"frequency_penalty", "-0.5"}, {"repetition_penalty", "1.1"}, {"use_beam_search", "true"},
-      {"response_format", "{\"type\": \"json_object\"}"}, {"guided_regex", "\"a\""},
-      {"bad_words", "[\"x\"]"}, {"allowed_token_ids", "[1]"}, {"prompt_logprobs", "1"}};
+      {"suffix", "\"end\""},
+      {"best_of", "2"},
+      {"presence_penalty", "2.5"},
+      {"frequency_penalty", "-0.5"},
+      {"repetition_penalty", "1.1"},
+      {"use_beam_search", "true"},
+      {"response_format", "{\"type\": \"json_object\"}"},
+      {"guided_regex", "\"a\""},
+      {"bad_words", "[\"x\"]"},
+      {"allowed_token_ids", "[1]"},
+      {"prompt_logprobs", "1"}};
   for (const auto& [field, value] : cases) {
     const auto request = parse_with("\"" + field + "\": " + value);
     ASSERT_FALSE(request.ok()) << field << " = " << value.substr(0, 80);
@@ -181,9 +245,9 @@ TEST(CompletionRequest, RefusesWithTheFieldsName) {
 TEST(CompletionRequest, StreamOptionsMustBeAnObject) {
   EXPECT_EQ(param_of(parse_with(R"("stream": true, "stream_options": 1)").status()),
             "stream_options");
-  EXPECT_EQ(param_of(parse_with(R"("stream": true, "stream_options": {"include_usage": 1})")
-                         .status()),
-            "stream_options");
+  EXPECT_EQ(
+      param_of(parse_with(R"("stream": true, "stream_options": {"include_usage": 1})").status()),
+      "stream_options");
 }
 
 TEST(CompletionRequest, BoundsTheAnswersOfOneRequest) {

@@ -11,13 +11,13 @@ using nlohmann::json;
 
 TEST(Errors, EveryCodeHasAStatus) {
   const std::vector<std::pair<absl::StatusCode, int>> table = {
-      {absl::StatusCode::kInvalidArgument, 400}, {absl::StatusCode::kOutOfRange, 400},
-      {absl::StatusCode::kUnauthenticated, 401}, {absl::StatusCode::kPermissionDenied, 403},
-      {absl::StatusCode::kNotFound, 404},        {absl::StatusCode::kAlreadyExists, 409},
+      {absl::StatusCode::kInvalidArgument, 400},   {absl::StatusCode::kOutOfRange, 400},
+      {absl::StatusCode::kUnauthenticated, 401},   {absl::StatusCode::kPermissionDenied, 403},
+      {absl::StatusCode::kNotFound, 404},          {absl::StatusCode::kAlreadyExists, 409},
       {absl::StatusCode::kResourceExhausted, 429}, {absl::StatusCode::kCancelled, 499},
-      {absl::StatusCode::kInternal, 500},        {absl::StatusCode::kUnknown, 500},
-      {absl::StatusCode::kDataLoss, 500},        {absl::StatusCode::kUnimplemented, 501},
-      {absl::StatusCode::kUnavailable, 503},     {absl::StatusCode::kDeadlineExceeded, 504}};
+      {absl::StatusCode::kInternal, 500},          {absl::StatusCode::kUnknown, 500},
+      {absl::StatusCode::kDataLoss, 500},          {absl::StatusCode::kUnimplemented, 501},
+      {absl::StatusCode::kUnavailable, 503},       {absl::StatusCode::kDeadlineExceeded, 504}};
   for (const auto& [code, status] : table) {
     EXPECT_EQ(error_response(absl::Status(code, "m")).status, status) << static_cast<int>(code);
   }

@@ -84,7 +84,8 @@ TEST(Json, Integers) {
   EXPECT_EQ(out, 16);
   EXPECT_TRUE(as_int64(nlohmann::json::parse("-9223372036854775808"), out));
   EXPECT_EQ(out, INT64_MIN);
-  for (const char* bad : {"9223372036854775808", "1e30", "1.5", "-1e300", "true", "\"1\"", "null"}) {
+  for (const char* bad :
+       {"9223372036854775808", "1e30", "1.5", "-1e300", "true", "\"1\"", "null"}) {
     EXPECT_FALSE(as_int64(nlohmann::json::parse(bad), out)) << bad;
   }
 }

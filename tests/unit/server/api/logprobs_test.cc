@@ -18,6 +18,7 @@ class ByteTokenizer final : public model::Tokenizer {
  public:
   explicit ByteTokenizer(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {}
   void encode(std::string_view, model::SpecialTokens, std::vector<TokenId>&) const override {}
+  void encode_parts(std::span<const model::TextPart>, std::vector<TokenId>&) const override {}
   std::string_view token_bytes(TokenId id) const override {
     return tokens_.at(static_cast<size_t>(id));
   }
@@ -67,8 +68,7 @@ TEST(Logprobs, OffsetsCountCodePointsAndContinueOverTheEcho) {
   EXPECT_FALSE(lists.top_logprobs[0].has_value());
   EXPECT_EQ(lists.token_logprobs[1], -1.0);
   // The token itself is always among the alternatives.
-  EXPECT_EQ(*lists.top_logprobs[1],
-            (LogprobLists::Top{{"Hello", -0.5}, {" wörld", -1.0}}));
+  EXPECT_EQ(*lists.top_logprobs[1], (LogprobLists::Top{{"Hello", -0.5}, {" wörld", -1.0}}));
   EXPECT_TRUE(writer.lists().empty());
 }
 
@@ -113,9 +113,9 @@ TEST(CompletionJson, Events) {
   EXPECT_TRUE(json.at("usage").is_null());
   EXPECT_TRUE(json.at("choices").at(0).at("finish_reason").is_null());
   EXPECT_EQ(json.at("choices").at(0).at("index"), 1);
-  EXPECT_FALSE(nlohmann::json::parse(
-                   chunk_event(head, {0, "", nullptr, std::nullopt}, false).substr(6))
-                   .contains("usage"));
+  EXPECT_FALSE(
+      nlohmann::json::parse(chunk_event(head, {0, "", nullptr, std::nullopt}, false).substr(6))
+          .contains("usage"));
   EXPECT_TRUE(nlohmann::json::parse(usage_event(head, {}).substr(6)).at("choices").empty());
 }
 

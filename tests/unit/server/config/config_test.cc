@@ -88,14 +88,48 @@ TEST(Config, Defaults) {
 }
 
 TEST(Config, FlagsOfServe) {
-  const auto line =
-      parse({"serve", "model.gguf", "--host", "0.0.0.0", "--port=0", "--served-model-name", "a",
-             "--served-model-name", "b", "--threads", "3", "--max-model-len", "100",
-             "--max-num-seqs", "2", "--max-num-batched-tokens", "64", "--kv-cache-memory-bytes",
-             "1.5GiB", "--block-size", "32", "--no-enable-prefix-caching", "--max-queue", "5",
-             "--max-body-bytes", "1MiB", "--max-json-depth", "9", "--request-timeout", "5s",
-             "--slow-reader-timeout", "500ms", "--shutdown-timeout", "1min", "--seed", "7",
-             "--log-level", "warn", "--device", "cpu", "--kernels", "portable"});
+  const auto line = parse({"serve",
+                           "model.gguf",
+                           "--host",
+                           "0.0.0.0",
+                           "--port=0",
+                           "--served-model-name",
+                           "a",
+                           "--served-model-name",
+                           "b",
+                           "--threads",
+                           "3",
+                           "--max-model-len",
+                           "100",
+                           "--max-num-seqs",
+                           "2",
+                           "--max-num-batched-tokens",
+                           "64",
+                           "--kv-cache-memory-bytes",
+                           "1.5GiB",
+                           "--block-size",
+                           "32",
+                           "--no-enable-prefix-caching",
+                           "--max-queue",
+                           "5",
+                           "--max-body-bytes",
+                           "1MiB",
+                           "--max-json-depth",
+                           "9",
+                           "--request-timeout",
+                           "5s",
+                           "--slow-reader-timeout",
+                           "500ms",
+                           "--shutdown-timeout",
+                           "1min",
+                           "--seed",
+                           "7",
+                           "--log-level",
+                           "warn",
+                           "--device",
+                           "cpu",
+                           "--kernels",
+                           "portable"});
   ASSERT_TRUE(line.ok()) << line.status();
   const ServeOptions& options = line->options;
   EXPECT_EQ(options.model, "model.gguf");
@@ -125,12 +159,11 @@ TEST(Config, TheLastOfTwoEqualFlagsCounts) {
 }
 
 TEST(Config, FlagsWinOverTheEnvironment) {
-  const std::map<std::string, std::string> environment = {
-      {"PAGODA_PORT", "9000"},
-      {"PAGODA_MAX_NUM_SEQS", "3"},
-      {"PAGODA_ENABLE_PREFIX_CACHING", "false"},
-      {"PAGODA_SERVED_MODEL_NAME", "x,y"},
-      {"PAGODA_SEED", ""}};
+  const std::map<std::string, std::string> environment = {{"PAGODA_PORT", "9000"},
+                                                          {"PAGODA_MAX_NUM_SEQS", "3"},
+                                                          {"PAGODA_ENABLE_PREFIX_CACHING", "false"},
+                                                          {"PAGODA_SERVED_MODEL_NAME", "x,y"},
+                                                          {"PAGODA_SEED", ""}};
   const auto line = parse({"serve", "demo", "--port", "9001"}, environment);
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(line->options.port, 9001);
@@ -170,7 +203,8 @@ TEST(Config, BadValuesNameTheFlag) {
 }
 
 TEST(Config, OtherCommands) {
-  const auto complete = parse({"complete", "demo", "Once upon", "--max-tokens", "9", "--threads", "1"});
+  const auto complete =
+      parse({"complete", "demo", "Once upon", "--max-tokens", "9", "--threads", "1"});
   ASSERT_TRUE(complete.ok()) << complete.status();
   EXPECT_EQ(complete->command, Command::kComplete);
   EXPECT_EQ(complete->text, "Once upon");

@@ -18,8 +18,8 @@ ReadFile files(std::map<std::string, std::string> content) {
 }
 
 TEST(Sizing, WithoutGroupsFreeMemoryCounts) {
-  EXPECT_EQ(available_memory(files({{"/proc/meminfo",
-                                     "MemTotal:  9 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n"}})),
+  EXPECT_EQ(available_memory(files(
+                {{"/proc/meminfo", "MemTotal:  9 kB\nMemFree: 1 kB\nMemAvailable:   2048 kB\n"}})),
             2048 * 1024);
   EXPECT_EQ(available_memory(files({})), -1);
 }

@@ -23,8 +23,9 @@ using std::chrono::milliseconds;
 constexpr std::string_view kGet = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n";
 
 std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
-  return "POST " + std::string(path) + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n" + std::string(headers) + "\r\n" + std::string(body);
+  return "POST " + std::string(path) +
+         " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+         std::string(headers) + "\r\n" + std::string(body);
 }
 
 size_t count(std::string_view text, std::string_view part) {
@@ -50,8 +51,8 @@ class HttpServer : public testing::Test {
   void start(ServerOptions options = {}, int64_t max_requests = 100) {
     admission_ = std::make_unique<engine::Admission>(max_requests, 1 << 20);
     options.make_error = [](int status, std::string_view message) {
-      return Response{status, "application/json", "{\"error\": \"" + std::string(message) + "\"}",
-                      {}};
+      return Response{
+          status, "application/json", "{\"error\": \"" + std::string(message) + "\"}", {}};
     };
     server_ = std::make_unique<Server>(std::move(options), clock_, *admission_);
     ASSERT_TRUE(server_->bind("127.0.0.1", 0).ok());
@@ -149,7 +150,8 @@ TEST_F(HttpServer, TakesAChunkedBody) {
 TEST_F(HttpServer, SendsContinueWhenItIsExpected) {
   start();
   Client client(port());
-  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(client.read_until("HTTP/1.1 100 Continue\r\n\r\n"));
   client.send("body");
   EXPECT_TRUE(client.read_until("\r\n\r\nbody"));
@@ -158,7 +160,8 @@ TEST_F(HttpServer, SendsContinueWhenItIsExpected) {
 TEST_F(HttpServer, RefusesALargeBodyBeforeItIsSent) {
   start({.max_body_bytes = 1000});
   Client client(port());
-  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n");
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(client.read_until("\r\n\r\n{"));
   EXPECT_TRUE(client.received().starts_with("HTTP/1.1 413 "));
   EXPECT_EQ(admission_->n_admitted(), 0);
@@ -189,7 +192,8 @@ TEST_F(HttpServer, RefusesWhatIsNotHttp) {
       {"GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"},
       {"GET /hello HTTP/9.9\r\nHost: x\r\n\r\n", "400"},
       {"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", "400"},
-      {"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd", "400"},
+      {"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
+       "400"},
       {"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
        "0\r\n\r\n",
        "400"},
@@ -471,8 +475,8 @@ TEST_F(HttpServer, SurvivesClientsThatLeaveAnywhere) {
       const std::string request = post("/echo", std::string(3000, 'b'));
       for (size_t i = 0; i < 150; ++i) {
         Client client(port());
-        client.send(std::string_view(request).substr(0, (i * 37 + static_cast<size_t>(t) * 11) %
-                                                            (request.size() + 1)));
+        client.send(std::string_view(request).substr(
+            0, (i * 37 + static_cast<size_t>(t) * 11) % (request.size() + 1)));
         if (i % 3 == 0) client.reset();
       }
     });

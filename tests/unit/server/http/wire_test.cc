@@ -9,18 +9,16 @@ namespace {
 
 TEST(Wire, HeadOfAWholeAnswer) {
   const Response response{404, "application/json", "", {{"Allow", "GET"}}};
-  EXPECT_EQ(response_head(response, {.keep_alive = false,
-                                     .content_length = 12,
-                                     .request_id = "abc",
-                                     .unix_s = 784111777}),
-            "HTTP/1.1 404 Not Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: pagoda\r\n"
-            "Content-Type: application/json\r\nContent-Length: 12\r\nConnection: close\r\n"
-            "X-Request-Id: abc\r\nAllow: GET\r\n\r\n");
+  EXPECT_EQ(
+      response_head(
+          response,
+          {.keep_alive = false, .content_length = 12, .request_id = "abc", .unix_s = 784111777}),
+      "HTTP/1.1 404 Not Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: pagoda\r\n"
+      "Content-Type: application/json\r\nContent-Length: 12\r\nConnection: close\r\n"
+      "X-Request-Id: abc\r\nAllow: GET\r\n\r\n");
 }
 
-TEST(Wire, Chunk) {
-  EXPECT_EQ(chunk("data: 0123456789\n\n"), "12\r\ndata: 0123456789\n\n\r\n");
-}
+TEST(Wire, Chunk) { EXPECT_EQ(chunk("data: 0123456789\n\n"), "12\r\ndata: 0123456789\n\n\r\n"); }
 
 TEST(Wire, RequestIds) {
   EXPECT_TRUE(is_valid_request_id("a"));
