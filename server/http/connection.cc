@@ -1,8 +1,9 @@
 #include "server/http/connection.h"
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <poll.h>
-#include <strings.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
@@ -355,6 +356,7 @@ void Connection::flush() {
     return;
   }
   write_in_flight_ = true;
+  send_queue_ = unacknowledged_bytes();
   arm(state_->options.write_timeout);
   socket_.async_write_some(
       asio::buffer(writing_.data() + written_, writing_.size() - written_),
@@ -503,9 +505,20 @@ void Connection::disarm() {
   deadline_.cancel();
 }
 
+// A socket takes more only when a good part of its buffer is free, so a reader that is slow but
+// reads is told from one that has stopped by what the peer has acknowledged.
 void Connection::on_timeout() {
   if (closed_) return;
+  if (write_in_flight_) {
+    const int queue = unacknowledged_bytes();
+    if (queue < std::exchange(send_queue_, queue)) return arm(state_->options.write_timeout);
+  }
   lose_client();
+}
+
+int Connection::unacknowledged_bytes() {
+  int bytes = 0;
+  return ::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 }  // namespace pagoda::http

@@ -107,6 +107,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm(std::chrono::milliseconds timeout);
   void disarm();
   void on_timeout();
+  int unacknowledged_bytes();
 
   const std::shared_ptr<ServerState> state_;
   boost::asio::ip::tcp::socket socket_;
@@ -140,6 +141,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string writing_;
   size_t written_ = 0;
   bool write_in_flight_ = false;
+  int send_queue_ = 0;  // unacknowledged_bytes when the deadline was set
 
   bool watch_pending_ = false;
   bool peer_finished_ = false;  // the client sends nothing any more; it may still read

@@ -1,7 +1,7 @@
 """64 requests at once in a pool that is too small for them, a third of whose clients leave: what is
 finished equals the solo answer byte for byte, and nothing is left behind.
 
-Also run against the builds with sanitizers: PAGODA_BIN_DIR=build/dev/bin pytest tests/e2e/test_stress.py
+Also for the builds with sanitizers: PAGODA_BIN_DIR=build/dev/bin pytest tests/e2e/test_stress.py
 """
 import json
 import os

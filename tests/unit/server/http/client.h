@@ -61,6 +61,13 @@ class Client {
     return ended_;
   }
 
+  // Takes what is there, but no more than max_bytes.
+  void sip(size_t max_bytes) {
+    std::string buffer(max_bytes, '\0');
+    const ssize_t n = ::recv(fd_, buffer.data(), max_bytes, MSG_DONTWAIT);
+    if (n > 0) received_.append(buffer, 0, static_cast<size_t>(n));
+  }
+
   void finish_sending() { ::shutdown(fd_, SHUT_WR); }
   // Leaves with a reset, as a process does that dies with unread bytes.
   void reset() {
@@ -78,8 +85,8 @@ class Client {
 
  private:
   bool read_some(std::chrono::steady_clock::time_point end) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     pollfd descriptor{fd_, POLLIN, 0};
     if (left.count() <= 0 || ::poll(&descriptor, 1, static_cast<int>(left.count())) <= 0) {
       return false;
