@@ -201,37 +201,24 @@ KvCacheStats KvCache::stats() const {
 
 void KvCache::check() const {
   tree_.check();
+  check_leases();
+  // Who holds which block, counted from the tree and the leases' private tails.
   std::vector<int32_t> n_held(static_cast<size_t>(config_.n_blocks), 0);
   const auto hold = [&](BlockId block) { ++n_held[static_cast<size_t>(block.value())]; };
-  std::vector<int32_t> n_locks;
-  std::vector<NodeId> parents;
-  std::vector<int32_t> n_locks_found;
-  tree_.visit([&](NodeId node, NodeId parent, std::span<const BlockId> blocks, int32_t locks) {
+  int32_t n_locked = 0;
+  int32_t n_cached = 0;
+  tree_.visit([&](NodeId, NodeId, std::span<const BlockId> blocks, int32_t n_locks) {
     std::ranges::for_each(blocks, hold);
-    const auto size = static_cast<size_t>(node.value()) + 1;
-    if (n_locks_found.size() < size) {
-      n_locks_found.resize(size, 0);
-      parents.resize(size);
-    }
-    n_locks_found[size - 1] = locks;
-    parents[size - 1] = parent;
+    (n_locks > 0 ? n_locked : n_cached) += static_cast<int32_t>(blocks.size());
   });
-  n_locks.resize(n_locks_found.size(), 0);
+  int32_t n_private = 0;
   for (const LeaseState* state : leases_) {
     for (const std::vector<BlockId>& table : state->tables) {
-      CHECK_EQ(table.size(), state->tables[0].size());
-      std::ranges::for_each(std::span(table).subspan(static_cast<size_t>(state->n_tree)), hold);
-    }
-    if (!config_.prefix_caching) continue;
-    NodeId node = state->end;
-    for (;;) {
-      ++n_locks[static_cast<size_t>(node.value())];
-      const NodeId parent = parents[static_cast<size_t>(node.value())];
-      if (parent == node) break;
-      node = parent;
+      const auto tail = std::span(table).subspan(static_cast<size_t>(state->n_tree));
+      std::ranges::for_each(tail, hold);
+      n_private += static_cast<int32_t>(tail.size());
     }
   }
-  CHECK(n_locks == n_locks_found);
   int32_t n_free = 0;
   for (int32_t i = 0; i < config_.n_blocks; ++i) {
     const int32_t held = n_held[static_cast<size_t>(i)];
@@ -239,7 +226,41 @@ void KvCache::check() const {
     CHECK_LE(held, 1);
     if (held == 0) ++n_free;
   }
-  CHECK_EQ(n_free, pool_.n_free());
+  const KvCacheStats stats = this->stats();
+  CHECK_EQ(stats.n_free, n_free);
+  CHECK_EQ(stats.n_cached, n_cached);
+  CHECK_EQ(stats.n_in_use + stats.n_promised, n_locked + n_private);
+  CHECK_EQ(n_free + n_cached + n_locked + n_private, config_.n_blocks);
+}
+
+// A lease's table begins with the blocks of the path that it locks, and the locks of every node are
+// the leases whose path runs through it.
+void KvCache::check_leases() const {
+  std::vector<std::pair<NodeId, int32_t>> found;
+  std::vector<NodeId> parents;
+  tree_.visit([&](NodeId node, NodeId parent, std::span<const BlockId>, int32_t n_locks) {
+    found.emplace_back(node, n_locks);
+    parents.resize(std::max(parents.size(), static_cast<size_t>(node.value()) + 1));
+    parents[static_cast<size_t>(node.value())] = parent;
+  });
+  std::vector<int32_t> n_locks(parents.size(), 0);
+  for (const LeaseState* state : leases_) {
+    std::vector<std::vector<BlockId>> path(state->tables.size());
+    if (config_.prefix_caching) {
+      tree_.path_blocks(state->end, path);
+      for (NodeId node = state->end;; node = parents[static_cast<size_t>(node.value())]) {
+        ++n_locks[static_cast<size_t>(node.value())];
+        if (parents[static_cast<size_t>(node.value())] == node) break;
+      }
+    }
+    for (size_t g = 0; g < path.size(); ++g) {
+      const std::vector<BlockId>& table = state->tables[g];
+      CHECK_EQ(table.size(), state->tables[0].size());
+      CHECK_EQ(path[g].size(), static_cast<size_t>(state->n_tree));
+      CHECK(std::equal(path[g].begin(), path[g].end(), table.begin()));
+    }
+  }
+  for (const auto& [node, n] : found) CHECK_EQ(n_locks[static_cast<size_t>(node.value())], n);
 }
 
 }  // namespace pagoda::cache

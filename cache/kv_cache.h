@@ -134,6 +134,7 @@ class KvCache {
   void release_state(LeaseState& state);
   void free_blocks(std::span<const BlockId> blocks);
   int32_t n_promised(const LeaseState& state) const;
+  void check_leases() const;
 
   const KvCacheConfig config_;
   BlockPool pool_;

@@ -179,9 +179,14 @@ int32_t RadixTree::n_held_alone(NodeId end) const {
   return n;
 }
 
-bool RadixTree::same_root(NodeId node, const CacheScope& scope) const {
-  const auto root = roots_.find(std::pair(scope.salt, scope.adapter));
-  return root != roots_.end() && root->second == at(node).root;
+void RadixTree::path_blocks(NodeId end, std::span<std::vector<BlockId>> tables) const {
+  std::vector<NodeId> path;
+  for (NodeId id = end; !is_root(id); id = at(id).parent) path.push_back(id);
+  std::ranges::reverse(path);
+  for (const NodeId id : path) {
+    const std::vector<BlockId>& blocks = at(id).blocks;
+    for (size_t i = 0; i < blocks.size(); ++i) tables[i % n_groups_].push_back(blocks[i]);
+  }
 }
 
 const BlockKey& RadixTree::key(NodeId end, GroupId group) const {

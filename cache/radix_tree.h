@@ -64,7 +64,8 @@ class RadixTree {
   int32_t n_total() const { return n_total_; }
   // How many ordinals unlock(end) would make evictable.
   int32_t n_held_alone(NodeId end) const;
-  bool same_root(NodeId node, const CacheScope& scope) const;
+  // The blocks of the path from the root to here, appended to tables[group].
+  void path_blocks(NodeId end, std::span<std::vector<BlockId>> tables) const;
   // Of the last block of a group on the path that ends here; the root key on a root.
   const BlockKey& key(NodeId end, GroupId group) const;
 

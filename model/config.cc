@@ -21,6 +21,11 @@ constexpr int32_t kMaxHeads = 4096;
 constexpr int32_t kMaxHeadDim = 1024;
 constexpr int32_t kHeadDimStep = 8;  // what attention kernels take at once
 constexpr int32_t kMaxVocab = 1 << 20;
+constexpr size_t kMaxMerges = 4 * size_t{kMaxVocab};
+// The index of added tokens takes a hundred times the bytes of their texts and more.
+constexpr size_t kMaxTokenBytes = 64 << 10;
+constexpr size_t kMaxAddedTokenBytes = 1 << 10;
+constexpr size_t kMaxAddedBytes = 4 << 20;
 
 // Reads keys of one file with their ranges. Every error names the file, the key and the range.
 class KeyReader {
@@ -232,6 +237,44 @@ absl::StatusOr<std::vector<TokenKind>> read_token_kinds(const GgufFile& file, si
   return kinds;
 }
 
+// Copies a list of min_count to max_count texts; another one is refused before it is copied.
+absl::StatusOr<std::vector<std::string>> read_texts(const GgufFile& file, const KeyReader& keys,
+                                                    const char* key, size_t min_count,
+                                                    size_t max_count) {
+  const auto found = file.get_strings(key);
+  if (absl::IsNotFound(found.status())) return keys.missing(key);
+  if (!found.ok()) return found.status();
+  const size_t count = (*found)->size();
+  if (count < min_count || count > max_count) {
+    return base::invalid_argument("{}: key '{}' has {} values; it must have {} to {}", file.path(),
+                                  key, count, min_count, max_count);
+  }
+  return **found;
+}
+
+absl::Status check_token_lengths(const GgufFile& file, const Vocabulary& vocab) {
+  constexpr const char* kKey = "tokenizer.ggml.tokens";
+  size_t added_bytes = 0;
+  for (size_t id = 0; id < vocab.texts.size(); ++id) {
+    const size_t len = vocab.texts[id].size();
+    const TokenKind kind = vocab.kinds[id];
+    const bool added = is_special(kind) || kind == TokenKind::kUserDefined;
+    const size_t most = added ? kMaxAddedTokenBytes : kMaxTokenBytes;
+    if (len > most) {
+      return base::invalid_argument("{}: key '{}': element {} has {} bytes; {} may have at most {}",
+                                    file.path(), kKey, id, len,
+                                    added ? "an added token" : "a token", most);
+    }
+    if (added) added_bytes += len;
+  }
+  if (added_bytes > kMaxAddedBytes) {
+    return base::invalid_argument(
+        "{}: key '{}': the added tokens have {} bytes together; they may have at most {}",
+        file.path(), kKey, added_bytes, kMaxAddedBytes);
+  }
+  return absl::OkStatus();
+}
+
 // Ends by key are believed; ends by name only when the token is a control token, since a file for
 // chat often names as its end of sequence only one of the two that its template uses.
 absl::Status read_end_ids(const KeyReader& keys, Vocabulary& vocab) {
@@ -320,19 +363,10 @@ absl::StatusOr<Vocabulary> vocabulary_from_gguf(const GgufFile& file) {
   if (model != "gpt2") return unimplemented(file, "tokenizer.ggml.model", model, "'gpt2'");
 
   Vocabulary vocab;
-  for (const auto& [key, texts] : {std::pair("tokenizer.ggml.tokens", &vocab.texts),
-                                   std::pair("tokenizer.ggml.merges", &vocab.merges)}) {
-    const auto found = file.get_strings(key);
-    if (absl::IsNotFound(found.status())) return keys.missing(key);
-    if (!found.ok()) return found.status();
-    *texts = **found;
-  }
-  if (vocab.texts.empty() || vocab.texts.size() > static_cast<size_t>(kMaxVocab)) {
-    return base::invalid_argument(
-        "{}: key 'tokenizer.ggml.tokens' has {} values; it must have 1 to {}", file.path(),
-        vocab.texts.size(), kMaxVocab);
-  }
+  ASSIGN_OR_RETURN(vocab.texts, read_texts(file, keys, "tokenizer.ggml.tokens", 1, kMaxVocab));
+  ASSIGN_OR_RETURN(vocab.merges, read_texts(file, keys, "tokenizer.ggml.merges", 0, kMaxMerges));
   ASSIGN_OR_RETURN(vocab.kinds, read_token_kinds(file, vocab.texts.size()));
+  RETURN_IF_ERROR(check_token_lengths(file, vocab));
   ASSIGN_OR_RETURN(vocab.pre_tokenizer, keys.string_or("tokenizer.ggml.pre", "default"));
 
   const auto last_id = static_cast<int32_t>(vocab.texts.size()) - 1;

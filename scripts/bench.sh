@@ -10,6 +10,7 @@
 #   ROUNDS, JSON     the comparator's: rounds of each scenario, a file for all figures
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+export PAGODA_HOME  # so that the server looks for models where setup.sh puts them
 
 run_kernel_benches() {
   "$root/scripts/setup.sh"

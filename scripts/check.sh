@@ -22,8 +22,8 @@ done
 
 check_format() {
   command -v clang-format >/dev/null || die "clang-format is missing; run scripts/setup.sh first."
-  find "${source_folders[@]}" -name '*.cc' -o -name '*.h' |
-    xargs -P "$(nproc)" -n 16 clang-format --dry-run -Werror ||
+  find "${source_folders[@]}" \( -name '*.cc' -o -name '*.h' \) -print0 |
+    xargs -0 -P "$(nproc)" -n 16 clang-format --dry-run -Werror ||
     die "files above are not formatted; mend them with clang-format -i FILE."
 }
 

@@ -8,6 +8,7 @@
 # When nothing changed it starts at once. All flags: build/release/bin/pagoda serve --help.
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+export PAGODA_HOME  # so that the server looks for models where setup.sh puts them
 
 case ${1:-} in
   -h | --help) usage ;;

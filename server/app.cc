@@ -120,6 +120,7 @@ class Serve {
     served.root = options_.model;
     served.created_s = clock_.unix_s();
     served.max_model_len = stack_->max_model_len();
+    served.context_note = stack_->context_note();
     served.block_size = stack_->block_size();
     served.max_token_bytes = max_token_bytes;
     const api::ApiLimits limits{
@@ -179,10 +180,16 @@ class Serve {
     wake_.wait(lock, [this] { return shutting_down_; });
   }
 
+  bool is_idle() const {
+    // A place at the door that is taken may be that of a body still on its way.
+    return stack_->engine().idle() && http_.n_busy() == 0 && admission_.n_admitted() == 0 &&
+           workers_->unfinished() == 0;
+  }
+
   bool wait_until_idle(std::chrono::milliseconds timeout) {
     const int64_t deadline_us =
         clock_.now_us() + std::chrono::duration_cast<std::chrono::microseconds>(timeout).count();
-    while (!stack_->engine().idle() || http_.n_busy() > 0) {
+    while (!is_idle()) {
       if (clock_.now_us() >= deadline_us) return false;
       std::this_thread::sleep_for(kDrainPoll);
     }
@@ -195,13 +202,22 @@ class Serve {
     engine.drain();
     if (!wait_until_idle(options_.shutdown_timeout)) {
       spdlog::warn("--shutdown-timeout is over; ending the requests that still run");
+      workers_->stop();
       engine.abort_all(absl::UnavailableError("the server is shutting down"));
       (void)wait_until_idle(kFlushTime);  // a client that does not read is not waited for
+    }
+    workers_->stop();
+    if (workers_->unfinished() > 0) {
+      // A task cannot be broken off, and taking things down would wait for it.
+      spdlog::error("{} requests are still being parsed; ending without them",
+                    workers_->unfinished());
+      spdlog::default_logger()->flush();
+      std::_Exit(0);
     }
     spdlog::info("the end");
   }
 
-  // Destroyed in the opposite order: workers and outputs run their last tasks while engine, model
+  // Destroyed in the opposite order: outputs run their last tasks while engine, model
   // and listener still exist.
   const ServeOptions options_;
   const std::string path_;

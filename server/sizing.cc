@@ -169,7 +169,8 @@ int32_t affinity_count() {
 }
 
 int64_t pool_blocks(const PoolRequest& request) {
-  const int64_t most = std::numeric_limits<int32_t>::max();
+  // Positions in the pool are int32 as well.
+  const int64_t most = std::numeric_limits<int32_t>::max() / request.block_tokens;
   if (request.flag_bytes > 0) return std::min(request.flag_bytes / request.block_bytes, most);
   const int64_t per_sequence =
       (request.max_model_len + request.block_tokens - 1) / request.block_tokens * request.n_groups;

@@ -31,7 +31,26 @@ inline constexpr int32_t kSlabRows = 512;
 // With so few rows a second fork and join costs more than one thread quantising them all.
 inline constexpr int32_t kSerialRows = 4;
 
+// Asked before anything is rounded, as an integer can hold neither an infinity nor a NaN.
+inline bool all_finite(const float* x, int64_t k) {
+  const F32x16 zero = F32x16::zero();
+  F32x16 first = zero, second = zero;  // zero until a value is not finite, then NaN for good
+  for (int64_t i = 0; i < k; i += kPartLen) {
+    first = fma(F32x16::load(x + i), zero, first);
+    second = fma(F32x16::load(x + i + 16), zero, second);
+  }
+  return reduce_add(first + second) == 0;
+}
+
+// A row with a value that is not finite makes all its outputs NaN: integers of zero, whose scale
+// no weight can bring back.
 inline void quantize_row(const float* x, int64_t k, ActivationPart* parts) {
+  if (!all_finite(x, k)) {
+    ActivationPart lost = {};
+    lost.scale = lost.scaled_sum = std::numeric_limits<float>::quiet_NaN();
+    std::fill_n(parts, k / kPartLen, lost);
+    return;
+  }
   for (int64_t p = 0; p < k / kPartLen; ++p, x += kPartLen, ++parts) {
     const F32x16 first = F32x16::load(x), second = F32x16::load(x + 16);
     const float amax = reduce_max(max(abs(first), abs(second)));

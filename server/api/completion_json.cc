@@ -1,19 +1,14 @@
 #include "server/api/completion_json.h"
 
-#include <nlohmann/json.hpp>
-
 #include "server/api/errors.h"
+#include "server/api/json.h"
 
 namespace pagoda::api {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string event(const Json& json) { return "data: " + dump(json) + "\n\n"; }
+std::string event(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
 
 Json logprobs_json(const LogprobLists& lists) {
   Json values = Json::array();
@@ -70,7 +65,7 @@ std::string completion_json(const CompletionHead& head, const std::vector<Choice
   json["choices"] = Json::array();
   for (const ChoiceView& choice : choices) json["choices"].push_back(choice_json(choice));
   json["usage"] = usage_json(usage);
-  return dump(json);
+  return to_text(json);
 }
 
 std::string chunk_event(const CompletionHead& head, const ChoiceView& choice, bool with_usage) {

@@ -12,7 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxNameBytes = 1024;
 constexpr double kMaxTemperature = 100;
 
 constexpr auto kKnownFields = std::to_array<std::string_view>(
@@ -26,7 +25,7 @@ constexpr auto kKnownFields = std::to_array<std::string_view>(
      "guided_regex", "guided_choice", "guided_grammar", "bad_words", "allowed_token_ids",
      "prompt_logprobs", "truncate_prompt_tokens", "prompt_embeds"});
 
-absl::StatusOr<Prompt> read_prompt(const json& value, int32_t n_vocab) {
+absl::StatusOr<Prompt> read_prompt(const json& value, const CompletionLimits& limits) {
   Prompt prompt;
   if (value.is_string()) {
     prompt.is_text = true;
@@ -40,26 +39,36 @@ absl::StatusOr<Prompt> read_prompt(const json& value, int32_t n_vocab) {
                      shown(value));
   }
   if (value.empty()) return bad_field("prompt", "must not be empty");
-  ASSIGN_OR_RETURN(prompt.ids, read_token_ids("prompt", value, n_vocab));
+  if (value.size() > static_cast<size_t>(limits.max_model_len)) {
+    return with_code(bad_field("prompt", "has {} tokens; the context has {}", value.size(),
+                               limits.max_model_len),
+                     "context_length_exceeded");
+  }
+  ASSIGN_OR_RETURN(prompt.ids, read_token_ids("prompt", value, limits.n_vocab));
   return prompt;
 }
 
-absl::Status read_prompts(const Fields& fields, int32_t n_vocab, CompletionRequest& request) {
+absl::Status read_prompts(const Fields& fields, const CompletionLimits& limits,
+                          CompletionRequest& request) {
   const json* value = fields.find("prompt");
   if (value == nullptr) return bad_field("prompt", "is required");
   const bool is_list = value->is_array() && !value->empty() &&
                        (value->front().is_string() || value->front().is_array());
   if (!is_list) {
-    ASSIGN_OR_RETURN(Prompt prompt, read_prompt(*value, n_vocab));
+    ASSIGN_OR_RETURN(Prompt prompt, read_prompt(*value, limits));
     request.prompts.push_back(std::move(prompt));
     return absl::OkStatus();
+  }
+  if (std::ssize(*value) > limits.max_choices) {
+    return bad_field("prompt", "holds {} prompts; at most {} answers are given", value->size(),
+                     limits.max_choices);
   }
   for (const json& item : *value) {
     if (item.is_string() != value->front().is_string() ||
         item.is_array() != value->front().is_array()) {
       return bad_field("prompt", "mixes strings, ids and lists");
     }
-    ASSIGN_OR_RETURN(Prompt prompt, read_prompt(item, n_vocab));
+    ASSIGN_OR_RETURN(Prompt prompt, read_prompt(item, limits));
     request.prompts.push_back(std::move(prompt));
   }
   return absl::OkStatus();
@@ -147,6 +156,7 @@ absl::Status read_lengths(const Fields& fields, CompletionRequest& request) {
   }
   int64_t min_tokens = 0;
   RETURN_IF_ERROR(fields.read("min_tokens", min_tokens, 0));
+  if (!request.has_max_tokens) request.max_tokens = std::max(request.max_tokens, min_tokens);
   if (min_tokens > request.max_tokens) {
     return bad_field("min_tokens", "is {}, more than max_tokens, which is {}", min_tokens,
                      request.max_tokens);
@@ -177,8 +187,7 @@ absl::Status read_caching(const Fields& fields, CompletionRequest& request) {
   RETURN_IF_ERROR(fields.read("cache_salt", request.salt, kMaxNameBytes));
   RETURN_IF_ERROR(fields.read("prompt_cache_key", request.session, kMaxNameBytes));
   RETURN_IF_ERROR(fields.read("session_id", request.session, kMaxNameBytes));
-  std::string user;
-  RETURN_IF_ERROR(fields.read("user", user, kMaxNameBytes));
+  RETURN_IF_ERROR(fields.read("user", request.tenant, kMaxNameBytes));
   int64_t priority = 0;
   RETURN_IF_ERROR(fields.read("priority", priority, INT32_MIN, INT32_MAX));
   request.priority = static_cast<int32_t>(priority);
@@ -229,7 +238,7 @@ absl::StatusOr<CompletionRequest> parse_completion(std::string_view body,
   CompletionRequest request;
   request.unknown_fields = std::move(parsed.unknown);
   RETURN_IF_ERROR(fields.read("model", request.model, kMaxNameBytes));
-  RETURN_IF_ERROR(read_prompts(fields, limits.n_vocab, request));
+  RETURN_IF_ERROR(read_prompts(fields, limits, request));
   RETURN_IF_ERROR(read_sampling(fields, request));
   RETURN_IF_ERROR(read_lengths(fields, request));
   RETURN_IF_ERROR(read_stops(fields, limits.n_vocab, request));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,7 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;
   // All but max_tokens, and seed only with has_seed.
   engine::SamplingParams sampling;
-  int64_t max_tokens = kDefaultMaxTokens;
+  int64_t max_tokens = kDefaultMaxTokens;  // left out, at least min_tokens
   bool has_max_tokens = false;
   bool has_seed = false;
   int32_t n = 1;
@@ -44,6 +45,7 @@ struct CompletionRequest {
   bool include_stop_str_in_output = false;
   std::string salt;
   std::string session;
+  std::string tenant;  // the user named; shares are fair between tenants
   int32_t priority = 0;
 
   std::vector<std::string> unknown_fields;
@@ -53,9 +55,11 @@ struct CompletionLimits {
   int32_t n_vocab = 0;
   int32_t max_json_depth = 128;
   int64_t max_choices = 256;  // prompts times n
+  int32_t max_model_len = std::numeric_limits<int32_t>::max();
 };
 
-// kInvalidArgument, with the field as its param, for whatever is wrong or not supported.
+// kInvalidArgument, with the field as its param, for whatever is wrong or not supported. Lists that
+// are too long are refused before anything is built of them.
 absl::StatusOr<CompletionRequest> parse_completion(std::string_view body,
                                                    const CompletionLimits& limits);
 

@@ -105,6 +105,7 @@ engine::Request CompletionJob::engine_request(size_t index) {
   request.choice = static_cast<int32_t>(index % static_cast<size_t>(request_.n));
   request.arrival_us = arrival_us_;
   request.deadline_us = arrival_us_ + context_.limits.request_timeout_us;
+  request.tenant = request_.tenant;
   request.salt = request_.salt;
   request.session = request_.session;
   request.priority = request_.priority;
@@ -284,22 +285,29 @@ void CompletionJob::log(int status) const {
 }
 
 // Turns the texts of the prompts into ids and checks that prompt and answer fit the context.
-absl::Status tokenize_prompts(const Context& context, CompletionRequest& request) {
+absl::Status tokenize_prompts(const Context& context, const http::Exchange& exchange,
+                              CompletionRequest& request) {
   const int64_t max_len = context.model.max_model_len;
+  const int64_t min_tokens = request.sampling.min_tokens;
   for (Prompt& prompt : request.prompts) {
+    if (exchange.client_gone()) return absl::CancelledError("the client has left");
     if (prompt.is_text) {
       RETURN_IF_ERROR(tokenize_text(context, prompt.text, request.add_special_tokens, prompt.ids));
     }
     const int64_t prompt_len = std::ssize(prompt.ids);
     if (prompt_len == 0) return bad_field("prompt", "must have at least one token");
-    const int64_t wanted = request.has_max_tokens ? request.max_tokens : 1;
+    const int64_t wanted =
+        request.has_max_tokens ? request.max_tokens : std::max<int64_t>(1, min_tokens);
     if (prompt_len > max_len || wanted > max_len - prompt_len) {
+      const std::string_view cause = prompt_len >= max_len    ? "prompt"
+                                     : request.has_max_tokens ? "max_tokens"
+                                                              : "min_tokens";
       return with_code(
           with_param(base::invalid_argument(
                          "the context has {} tokens, and the request needs more: {} in the prompt "
-                         "and {} for the answer (max_tokens)",
+                         "and {} for the answer",
                          max_len, prompt_len, wanted),
-                     request.has_max_tokens && prompt_len < max_len ? "max_tokens" : "prompt"),
+                     cause),
           "context_length_exceeded");
     }
   }
@@ -309,11 +317,12 @@ absl::Status tokenize_prompts(const Context& context, CompletionRequest& request
 absl::StatusOr<CompletionRequest> read_request(Context& context, http::Exchange& exchange) {
   const CompletionLimits limits{.n_vocab = context.tokenizer.n_vocab(),
                                 .max_json_depth = context.limits.max_json_depth,
-                                .max_choices = context.limits.max_choices};
+                                .max_choices = context.limits.max_choices,
+                                .max_model_len = context.model.max_model_len};
   ASSIGN_OR_RETURN(CompletionRequest request, parse_completion(exchange.take_body(), limits));
   context.warnings.warn(request.unknown_fields);
   RETURN_IF_ERROR(check_model(context.model, request.model));
-  RETURN_IF_ERROR(tokenize_prompts(context, request));
+  RETURN_IF_ERROR(tokenize_prompts(context, exchange, request));
   if (!request.has_seed) request.sampling.seed = context.random.next();
   return request;
 }

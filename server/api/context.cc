@@ -17,6 +17,7 @@ void run_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, W
     return;
   }
   auto task = [exchange, work = std::move(work)]() mutable {
+    if (exchange->client_gone()) return;
     try {
       work(exchange);
     } catch (const std::exception& error) {

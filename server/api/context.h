@@ -42,6 +42,7 @@ struct ServedModel {
   std::string root;                // MODEL as given
   int64_t created_s = 0;
   int32_t max_model_len = 0;
+  std::string context_note;  // why max_model_len is lower than asked for; empty: it is not
   int32_t block_size = 0;
   int32_t max_token_bytes = 1;  // of the longest token
 };

@@ -1,8 +1,7 @@
 #include "server/api/errors.h"
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/cord.h"
+#include "server/api/json.h"
 
 namespace pagoda::api {
 namespace {
@@ -23,7 +22,7 @@ std::string body_of(std::string_view message, std::string_view type, std::string
   const Json body = {
       {"error",
        {{"message", message}, {"type", type}, {"param", or_null(param)}, {"code", or_null(code)}}}};
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return to_text(body);
 }
 
 http::Response response_of(int status, std::string body) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "server/api/errors.h"
 
@@ -16,8 +17,6 @@ constexpr size_t kMaxUnknownNames = 16;
 constexpr size_t kMaxWarnedNames = 1000;
 constexpr size_t kMaxShownBytes = 60;
 
-struct TooDeep {};
-
 // Cuts at a character's border.
 std::string shorten(std::string text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
@@ -26,44 +25,135 @@ std::string shorten(std::string text, size_t max_bytes) {
   return text.substr(0, end) + "…";
 }
 
+// Builds the value of a body while it is read, in time that grows with the body alone. Values under
+// unknown fields of the outermost object are read past.
+class BodyReader final : public nlohmann::json_sax<json> {
+ public:
+  BodyReader(std::span<const std::string_view> known, int32_t max_depth)
+      : known_(known), max_depth_(max_depth) {}
+
+  bool null() override { return add(json()); }
+  bool boolean(bool value) override { return add(json(value)); }
+  bool number_integer(int64_t value) override { return add(json(value)); }
+  bool number_unsigned(uint64_t value) override { return add(json(value)); }
+  bool number_float(double value, const std::string&) override { return add(json(value)); }
+  bool string(std::string& value) override {
+    return is_skipping_ ? add(json()) : add(json(std::move(value)));
+  }
+  // There is no such thing in text.
+  bool binary(json::binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(json::value_t::object); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(json::value_t::array); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override;
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override;
+
+  // After a parse that succeeded.
+  JsonBody take() { return std::move(body_); }
+  // After one that did not.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  bool open(json::value_t type);
+  bool close();
+  bool add(json value);
+  bool fail(absl::Status status) {
+    status_ = std::move(status);
+    return false;
+  }
+
+  const std::span<const std::string_view> known_;
+  const int32_t max_depth_;
+  JsonBody body_;
+  absl::Status status_;
+  int32_t depth_ = 0;
+  bool is_skipping_ = false;  // within the value of an unknown field
+  std::string field_;         // the last key of the outermost object
+  // The containers that are open, outermost first. An array moves its items only when one is added
+  // to it, and then none of them is open.
+  std::vector<json*> open_;
+  json* slot_ = nullptr;  // where the value of the last key of an object goes
+};
+
+bool BodyReader::key(std::string& name) {
+  if (depth_ == 1) {
+    field_ = name;
+    is_skipping_ = std::ranges::find(known_, name) == known_.end();
+    if (is_skipping_ && body_.unknown.size() < kMaxUnknownNames) {
+      body_.unknown.push_back(shorten(name, 64));
+    }
+  }
+  if (!is_skipping_) slot_ = &(*open_.back())[std::move(name)];
+  return true;
+}
+
+bool BodyReader::open(json::value_t type) {
+  if (depth_ >= max_depth_) {
+    return fail(base::invalid_argument(
+        "the body is nested deeper than {} levels (--max-json-depth)", max_depth_));
+  }
+  if (!is_skipping_) {
+    if (!add(json(type))) return false;
+    json* const parent = open_.empty() ? nullptr : open_.back();
+    open_.push_back(parent == nullptr    ? &body_.object
+                    : parent->is_array() ? &parent->back()
+                                         : slot_);
+  }
+  ++depth_;
+  return true;
+}
+
+bool BodyReader::close() {
+  --depth_;
+  if (!is_skipping_) {
+    open_.pop_back();
+  } else if (depth_ == 1) {
+    is_skipping_ = false;
+  }
+  return true;
+}
+
+bool BodyReader::add(json value) {
+  if (is_skipping_) {
+    if (depth_ == 1) is_skipping_ = false;
+    return true;
+  }
+  if (open_.empty()) {
+    if (!value.is_object()) return fail(base::invalid_argument("the body must be a JSON object"));
+    body_.object = std::move(value);
+  } else if (open_.back()->is_array()) {
+    open_.back()->push_back(std::move(value));
+  } else {
+    *slot_ = std::move(value);
+  }
+  return true;
+}
+
+bool BodyReader::parse_error(size_t position, const std::string&,
+                             const nlohmann::detail::exception& error) {
+  constexpr int kOutOfRange = 400;  // the library's ids: 101 to 199 for what is not JSON, 401 on
+  if (error.id > kOutOfRange) {
+    return fail(bad_field(shorten(field_, 64), "holds a number that is out of range"));
+  }
+  return fail(
+      base::invalid_argument("the body is not valid JSON in UTF-8: error at byte {}", position));
+}
+
 }  // namespace
 
 absl::StatusOr<JsonBody> parse_object(std::string_view body,
                                       std::span<const std::string_view> known, int32_t max_depth) {
-  JsonBody result;
-  std::string field;
-  const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
-    using Event = json::parse_event_t;
-    if ((event == Event::object_start || event == Event::array_start) && depth >= max_depth) {
-      throw TooDeep();
-    }
-    if (event != Event::key || depth != 1) return true;
-    field = value.get_ref<const std::string&>();
-    if (std::ranges::find(known, field) != known.end()) return true;
-    if (result.unknown.size() < kMaxUnknownNames) result.unknown.push_back(shorten(field, 64));
-    return false;
-  };
-  try {
-    result.object = json::parse(body, on_event);
-  } catch (const TooDeep&) {
-    return base::invalid_argument("the body is nested deeper than {} levels (--max-json-depth)",
-                                  max_depth);
-  } catch (const json::out_of_range&) {
-    return bad_field(shorten(field, 64), "holds a number that is out of range");
-  } catch (const json::parse_error& error) {
-    return base::invalid_argument("the body is not valid JSON in UTF-8: error at byte {}",
-                                  error.byte);
-  }
-  if (!result.object.is_object()) {
-    return base::invalid_argument("the body must be a JSON object");
-  }
-  return result;
+  BodyReader reader(known, max_depth);
+  if (!json::sax_parse(body, &reader)) return reader.status();
+  return reader.take();
 }
 
 std::string shown(const json& value) {
   if (value.is_array()) return value.empty() ? "an empty list" : "a list";
   if (value.is_object()) return "an object";
-  return shorten(value.dump(-1, ' ', false, json::error_handler_t::replace), kMaxShownBytes);
+  return shorten(to_text(value), kMaxShownBytes);
 }
 
 bool as_int64(const json& value, int64_t& out) {

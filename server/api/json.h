@@ -16,6 +16,9 @@
 
 namespace pagoda::api {
 
+// Of names in requests: models, salts, sessions, users.
+inline constexpr size_t kMaxNameBytes = 1024;
+
 struct JsonBody {
   nlohmann::json object;             // only fields that are known
   std::vector<std::string> unknown;  // names of the others, at most sixteen
@@ -23,9 +26,16 @@ struct JsonBody {
 
 // Parses a JSON object (RFC 8259, UTF-8). A nesting deeper than max_depth ends the parse where it
 // occurs, and what stands under an unknown field is checked but not kept, so memory follows what is
-// used. Where a key stands twice the last one counts. kInvalidArgument otherwise.
+// used and time what is sent. Where a key stands twice the last one counts. kInvalidArgument
+// otherwise.
 absl::StatusOr<JsonBody> parse_object(std::string_view body,
                                       std::span<const std::string_view> known, int32_t max_depth);
+
+// The text of a value in one line. Text in it that is not UTF-8 is replaced by U+FFFD.
+template <typename Json>
+std::string to_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // A short form of a value for error messages.
 std::string shown(const nlohmann::json& value);

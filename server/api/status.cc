@@ -2,9 +2,8 @@
 
 #include <prometheus/text_serializer.h>
 
-#include <nlohmann/json.hpp>
-
 #include "server/api/errors.h"
+#include "server/api/json.h"
 
 namespace pagoda::api {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 http::Response json_response(const Json& json) {
-  return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}};
+  return {200, "application/json", to_text(json), {}};
 }
 
 }  // namespace
@@ -20,14 +19,16 @@ http::Response json_response(const Json& json) {
 http::Response models_response(const ServedModel& model) {
   Json data = Json::array();
   for (const std::string& name : model.names) {
-    data.push_back({{"id", name},
-                    {"object", "model"},
-                    {"created", model.created_s},
-                    {"owned_by", "pagoda"},
-                    {"root", model.root},
-                    {"parent", nullptr},
-                    {"max_model_len", model.max_model_len},
-                    {"kv_block_size", model.block_size}});
+    Json entry = {{"id", name},
+                  {"object", "model"},
+                  {"created", model.created_s},
+                  {"owned_by", "pagoda"},
+                  {"root", model.root},
+                  {"parent", nullptr},
+                  {"max_model_len", model.max_model_len},
+                  {"kv_block_size", model.block_size}};
+    if (!model.context_note.empty()) entry["context_note"] = model.context_note;
+    data.push_back(std::move(entry));
   }
   return json_response({{"object", "list"}, {"data", std::move(data)}});
 }

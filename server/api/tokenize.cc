@@ -1,6 +1,8 @@
 #include "server/api/tokenize.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "server/api/errors.h"
 
@@ -9,11 +11,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNameBytes = 1024;
-constexpr size_t kAnyBytes = SIZE_MAX;  // the listener limits the body
+// What is taken of any model: a mebibyte of text, a mebi of ids. More if its context holds more.
+constexpr int64_t kMinTextLimit = 1 << 20;
+constexpr int64_t kMinIdsLimit = 1 << 20;
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+size_t text_limit(const ServedModel& model) {
+  return static_cast<size_t>(
+      std::max(kMinTextLimit, int64_t{model.max_model_len} * model.max_token_bytes));
+}
+
+size_t ids_limit(const ServedModel& model) {
+  return static_cast<size_t>(std::max<int64_t>(kMinIdsLimit, model.max_model_len));
 }
 
 absl::StatusOr<JsonBody> read_body(Context& context, std::string_view body,
@@ -53,12 +61,12 @@ absl::StatusOr<std::string> tokenize(Context& context, std::string_view body) {
   if (!fields.has("prompt")) return bad_field("prompt", "is required");
   std::string prompt;
   bool add_special = true;
-  RETURN_IF_ERROR(fields.read("prompt", prompt, kAnyBytes));
+  RETURN_IF_ERROR(fields.read("prompt", prompt, text_limit(context.model)));
   RETURN_IF_ERROR(fields.read("add_special_tokens", add_special));
   std::vector<model::TokenId> ids;
   encode_text(context.tokenizer, prompt, add_special, ids);
-  return dump(
-      {{"count", ids.size()}, {"max_model_len", context.model.max_model_len}, {"tokens", ids}});
+  return to_text(
+      Json{{"count", ids.size()}, {"max_model_len", context.model.max_model_len}, {"tokens", ids}});
 }
 
 absl::StatusOr<std::string> detokenize(Context& context, std::string_view body) {
@@ -67,9 +75,13 @@ absl::StatusOr<std::string> detokenize(Context& context, std::string_view body) 
   const nlohmann::json* tokens = Fields(parsed.object).find("tokens");
   if (tokens == nullptr) return bad_field("tokens", "is required");
   if (!tokens->is_array()) return bad_field("tokens", "must be a list, not {}", shown(*tokens));
+  if (tokens->size() > ids_limit(context.model)) {
+    return bad_field("tokens", "has {} ids; at most {} are taken", tokens->size(),
+                     ids_limit(context.model));
+  }
   ASSIGN_OR_RETURN(const std::vector<model::TokenId> ids,
                    read_token_ids("tokens", *tokens, context.tokenizer.n_vocab()));
-  return dump({{"prompt", model::decode(context.tokenizer, ids, false)}});
+  return to_text(Json{{"prompt", model::decode(context.tokenizer, ids, false)}});
 }
 
 void handle_tokenize(Context& context, std::shared_ptr<http::Exchange> exchange) {

@@ -94,21 +94,27 @@ bool Engine::idle() const {
 }
 
 void Engine::run() {
-  for (;;) {
-    if (step()) continue;
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] {
-      return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
-             !inbox_.abort.ok();
-    });
-    if (inbox_.stopping) return;
+  const auto has_input = [this] {
+    return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
+           !inbox_.abort.ok();
+  };
+  for (bool worked = true;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (!worked) wake_.wait(lock, has_input);
+      if (inbox_.stopping) break;
+    }
+    worked = step();
   }
+  intake();
+  abort_everything(absl::UnavailableError("the server is shutting down"));
+  publish();
 }
 
 bool Engine::step() {
   bool worked = intake();
   const int64_t begin_us = clock_.now_us();
-  expire();
+  worked |= expire();
   const BatchPlan plan = Scheduler().plan(
       waiting_, running_, {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
   if (!plan.empty()) {
@@ -162,7 +168,8 @@ void Engine::abort_everything(const absl::Status& why) {
   for (const SeqId id : ids) finish(id, FinishReason::kError, why);
 }
 
-void Engine::expire() {
+// Ends what is past its deadline. True when there was something.
+bool Engine::expire() {
   const int64_t now_us = clock_.now_us();
   std::vector<SeqId> late;
   for (const std::vector<Sequence*>* list : {&waiting_, &running_}) {
@@ -175,6 +182,7 @@ void Engine::expire() {
     finish(id, FinishReason::kError,
            absl::DeadlineExceededError("the request took longer than its time limit"));
   }
+  return !late.empty();
 }
 
 void Engine::apply(const BatchPlan& plan) {

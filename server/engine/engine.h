@@ -68,9 +68,10 @@ class Engine {
 
   // The engine thread, or a test in its place. One step; false when there was nothing to do.
   bool step();
-  // Steps until stop(), asleep while there is nothing to do. Called by the engine thread.
+  // Steps until stop(), asleep while there is nothing to do. Called by the engine thread. All sinks
+  // have their end when it returns.
   void run();
-  // Any thread. run() returns after the current step.
+  // Any thread. run() ends after the current step: what still waits or runs gets kFinish, kError.
   void stop();
 
   const EngineConfig& config() const { return config_; }
@@ -86,7 +87,7 @@ class Engine {
 
   bool intake();
   void abort_everything(const absl::Status& why);
-  void expire();
+  bool expire();
   void apply(const BatchPlan& plan);
   void preempt(SeqId id);
   void start(Sequence& sequence, const BatchItem& item);

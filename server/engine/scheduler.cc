@@ -7,34 +7,52 @@
 namespace pagoda::engine {
 namespace {
 
+// More whole blocks of the sequence's beginning than `known_len` are in `other` too.
+bool begins_alike(const Sequence& sequence, const Sequence& other, int32_t known_len,
+                  int32_t block_size) {
+  if (!(other.scope() == sequence.scope())) return false;
+  const auto [end, unused] = std::ranges::mismatch(other.tokens(), sequence.tokens());
+  const auto same = std::min<int64_t>(end - other.tokens().begin(), sequence.n_tokens() - 1);
+  return same - known_len >= block_size;
+}
+
+// A running sequence and what it ranks as: with a prompt under way it takes the highest priority of
+// those that wait for its blocks.
+struct Ranked {
+  Sequence* sequence;
+  int32_t priority;
+};
+
 // Who gives way last: higher priority first, then earlier arrival.
-bool ranks_before(const Sequence& a, const Sequence& b) {
-  if (a.request().priority != b.request().priority) {
-    return a.request().priority > b.request().priority;
+bool ranks_before(const Ranked& a, const Ranked& b) {
+  if (a.priority != b.priority) return a.priority > b.priority;
+  const Request& request_a = a.sequence->request();
+  const Request& request_b = b.sequence->request();
+  if (request_a.arrival_us != request_b.arrival_us) {
+    return request_a.arrival_us < request_b.arrival_us;
   }
-  if (a.request().arrival_us != b.request().arrival_us) {
-    return a.request().arrival_us < b.request().arrival_us;
-  }
-  return a.id() < b.id();
+  return a.sequence->id() < b.sequence->id();
 }
 
 // A plan in the making: the scratch budget that it is checked against.
 class Draft {
  public:
-  Draft(std::span<Sequence* const> running, const Budgets& budgets, const cache::KvCache& cache)
+  Draft(std::span<Sequence* const> waiting, std::span<Sequence* const> running,
+        const Budgets& budgets, const cache::KvCache& cache)
       : cache_(cache),
         n_tokens_left_(budgets.max_tokens),
         n_slots_left_(budgets.max_seqs - static_cast<int32_t>(running.size())),
-        n_blocks_left_(cache.n_available()),
-        running_(running.begin(), running.end()) {
-    std::ranges::sort(running_,
-                      [](const Sequence* a, const Sequence* b) { return ranks_before(*a, *b); });
+        n_blocks_left_(cache.n_available()) {
+    for (Sequence* sequence : running) {
+      running_.push_back({sequence, lent_priority(*sequence, waiting)});
+    }
+    std::ranges::sort(running_, ranks_before);
   }
 
   void add_decodes() {
     std::vector<Sequence*> decodes;
-    for (Sequence* sequence : running_) {
-      if (!sequence->is_prefill()) decodes.push_back(sequence);
+    for (const Ranked& ranked : running_) {
+      if (!ranked.sequence->is_prefill()) decodes.push_back(ranked.sequence);
     }
     std::ranges::stable_sort(decodes, [](const Sequence* a, const Sequence* b) {
       return a->last_planned_step < b->last_planned_step;
@@ -43,9 +61,9 @@ class Draft {
   }
 
   void add_prefills() {
-    const std::vector<Sequence*> ranked = running_;
-    for (Sequence* sequence : ranked) {
-      if (sequence->is_prefill()) add_running(*sequence);
+    const std::vector<Ranked> all = running_;
+    for (const Ranked& ranked : all) {
+      if (ranked.sequence->is_prefill()) add_running(*ranked.sequence);
     }
   }
 
@@ -78,10 +96,11 @@ class Draft {
 
   // What prompts under way will still take after this step.
   void reserve_for_prefills() {
-    for (const Sequence* sequence : running_) {
-      if (!sequence->is_prefill()) continue;
-      const int32_t all = cache_.n_blocks_to_cover(sequence->lease(), sequence->n_tokens());
-      n_blocks_owed_ += all - taken(*sequence);
+    for (const Ranked& ranked : running_) {
+      const Sequence& sequence = *ranked.sequence;
+      if (!sequence.is_prefill()) continue;
+      const int32_t all = cache_.n_blocks_to_cover(sequence.lease(), sequence.n_tokens());
+      n_blocks_owed_ += all - taken(sequence);
     }
   }
 
@@ -89,16 +108,27 @@ class Draft {
   BatchPlan plan;
 
  private:
+  bool shares(const Sequence& sequence) const {
+    return cache_.prefix_caching() && sequence.use_cache() != cache::UseCache::kNo;
+  }
+
   // A sequence that is new in this plan will compute more blocks of the same beginning.
   bool starts_now(const Sequence& sequence, int32_t cached_len) const {
-    if (sequence.use_cache() == cache::UseCache::kNo || !cache_.prefix_caching()) return false;
-    const auto most = static_cast<int64_t>(sequence.n_tokens()) - 1;
-    return std::ranges::any_of(new_, [&](const Sequence* other) {
-      if (!(other->scope() == sequence.scope())) return false;
-      const auto [end, unused] = std::ranges::mismatch(other->tokens(), sequence.tokens());
-      const int64_t same = std::min<int64_t>(end - other->tokens().begin(), most);
-      return same - cached_len >= cache_.block_size();
-    });
+    return shares(sequence) && std::ranges::any_of(new_, [&](const Sequence* other) {
+             return begins_alike(sequence, *other, cached_len, cache_.block_size());
+           });
+  }
+
+  int32_t lent_priority(const Sequence& owner, std::span<Sequence* const> waiting) const {
+    int32_t priority = owner.request().priority;
+    if (!owner.is_prefill()) return priority;
+    for (const Sequence* sequence : waiting) {
+      if (sequence->request().priority > priority && shares(*sequence) &&
+          begins_alike(*sequence, owner, owner.computed_len(), cache_.block_size())) {
+        priority = sequence->request().priority;
+      }
+    }
+    return priority;
   }
 
   int32_t taken(const Sequence& sequence) const {
@@ -126,7 +156,7 @@ class Draft {
 
   // Takes the blocks of the last in rank, which may be the sequence itself (then false).
   bool preempt_for(const Sequence& needy) {
-    Sequence* victim = running_.back();
+    Sequence* victim = running_.back().sequence;
     running_.pop_back();
     plan.preempts.push_back(victim->id());
     ++n_slots_left_;
@@ -145,43 +175,45 @@ class Draft {
   int32_t n_slots_left_;
   int32_t n_blocks_left_;
   int32_t n_blocks_owed_ = 0;
-  std::vector<Sequence*> running_;  // by rank, without those that are preempted
+  std::vector<Ranked> running_;  // by rank, without those that are preempted
   std::vector<const Sequence*> new_;
 };
 
 // Hands out the waiting ones in the order in which they may start.
 class WaitingLine {
  public:
-  WaitingLine(std::span<Sequence* const> waiting, std::span<Sequence* const> running)
-      : waiting_(waiting.begin(), waiting.end()) {
-    std::ranges::sort(waiting_,
-                      [](const Sequence* a, const Sequence* b) { return ranks_before(*a, *b); });
-    for (const Sequence* sequence : running) ++n_running_[sequence->request().tenant];
+  WaitingLine(std::span<Sequence* const> waiting, std::span<Sequence* const> running) {
+    for (Sequence* sequence : waiting) {
+      waiting_.push_back({sequence, sequence->request().priority});
+    }
+    std::ranges::sort(waiting_, ranks_before);
+    for (const Sequence* sequence : running) count_running(*sequence);
   }
 
   const Sequence* next() {
     auto best = waiting_.end();
     for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
       if (best != waiting_.end()) {
-        if ((*it)->request().priority < (*best)->request().priority) break;
-        if (count(**it) >= count(**best)) continue;
+        if (it->priority < best->priority) break;
+        if (n_running(*it->sequence) >= n_running(*best->sequence)) continue;
       }
       best = it;
     }
     if (best == waiting_.end()) return nullptr;
-    const Sequence* sequence = *best;
+    const Sequence* sequence = best->sequence;
     waiting_.erase(best);
-    ++n_running_[sequence->request().tenant];
     return sequence;
   }
 
+  void count_running(const Sequence& sequence) { ++n_running_[sequence.request().tenant]; }
+
  private:
-  int32_t count(const Sequence& sequence) const {
+  int32_t n_running(const Sequence& sequence) const {
     const auto it = n_running_.find(sequence.request().tenant);
     return it == n_running_.end() ? 0 : it->second;
   }
 
-  std::vector<Sequence*> waiting_;
+  std::vector<Ranked> waiting_;
   std::map<std::string_view, int32_t> n_running_;  // by tenant
 };
 
@@ -189,14 +221,16 @@ class WaitingLine {
 
 BatchPlan Scheduler::plan(std::span<Sequence* const> waiting, std::span<Sequence* const> running,
                           const Budgets& budgets, const cache::KvCache& cache) const {
-  Draft draft(running, budgets, cache);
+  Draft draft(waiting, running, budgets, cache);
   draft.add_decodes();
   draft.add_prefills();
   draft.reserve_for_prefills();
   WaitingLine line(waiting, running);
   while (!draft.full()) {
     const Sequence* next = line.next();
+    const size_t n_items = draft.plan.items.size();
     if (next == nullptr || !draft.add_waiting(*next)) break;
+    if (draft.plan.items.size() > n_items) line.count_running(*next);
   }
   return std::move(draft.plan);
 }

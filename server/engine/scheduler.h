@@ -34,7 +34,9 @@ struct BatchPlan {
   std::vector<SeqId> restores;  // waiting sequences whose KV should start to come up
   std::vector<SeqId> preempts;  // give their blocks back before the items run
   std::vector<Reject> rejects;  // can never run
-  bool empty() const { return items.empty() && preempts.empty() && rejects.empty(); }
+  bool empty() const {
+    return items.empty() && restores.empty() && preempts.empty() && rejects.empty();
+  }
 };
 
 // Changes nothing: the engine carries the plan out.
@@ -44,7 +46,8 @@ struct BatchPlan {
 // then by arrival. A sequence is let in only when the blocks of its whole prompt and one more are
 // free beyond what those under way still need, so that prompts don't push each other out. When
 // decodes need more blocks than there are, the lowest priority gives way, of those the latest
-// arrival. With anything to run, the plan is not empty.
+// arrival; who computes what others wait for has their priority. With anything to run, the plan is
+// not empty. Nothing is planned as a restore while there is no tier to restore from.
 class Scheduler {
  public:
   BatchPlan plan(std::span<Sequence* const> waiting, std::span<Sequence* const> running,

@@ -28,6 +28,7 @@ constexpr std::chrono::milliseconds kLingerTimeout{5000};
 constexpr int64_t kMaxDiscarded = 256 << 20;
 constexpr size_t kMaxPipelined = 64 << 10;
 constexpr int64_t kChunkedTicketBytes = 64 << 10;
+constexpr size_t kSmallBody = 16 << 10;  // goes out with its head in one write
 constexpr int64_t kMinBodyBytesPerSecond = 16 << 10;
 
 std::string lower(std::string_view text) {
@@ -44,9 +45,12 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<ServerState> state)
     : state_(std::move(state)),
       socket_(std::move(socket)),
       deadline_(socket_.get_executor()),
-      probe_timer_(socket_.get_executor()) {}
+      probe_timer_(socket_.get_executor()) {
+  state_->n_connections.fetch_add(1);
+}
 
 Connection::~Connection() {
+  state_->n_connections.fetch_sub(1);
   if (answering_) state_->n_busy.fetch_sub(1);
 }
 
@@ -237,8 +241,9 @@ void Connection::on_body(Error error) {
 void Connection::dispatch() {
   request_.body = std::move(parser_->get().body());
   begin_answer();
+  answer_ticket_ = std::make_shared<engine::AdmissionTicket>(std::exchange(ticket_, {}));
   auto exchange = std::make_shared<Exchange>(shared_from_this(), std::exchange(request_, Request()),
-                                             std::exchange(ticket_, {}));
+                                             answer_ticket_);
   request_.id = exchange->request().id;
   exchange_ = exchange;
   watch();
@@ -258,7 +263,7 @@ void Connection::refuse_with(Response response) {
   ticket_ = engine::AdmissionTicket();
   if (has_body_) keep_alive_ = false;
   begin_answer();
-  write_response(response);
+  write_response(std::move(response));
 }
 
 void Connection::begin_answer() {
@@ -271,13 +276,17 @@ void Connection::begin_answer() {
 }
 
 void Connection::post_response(Response response) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), response = std::move(response)] {
-    if (self->closed_ || !self->answering_ || self->last_queued_) return;
-    self->write_response(response);
-  });
+  asio::post(socket_.get_executor(),
+             [self = shared_from_this(), response = std::move(response)]() mutable {
+               if (self->closed_ || !self->answering_ || self->last_queued_) return;
+               self->write_response(std::move(response));
+             });
 }
 
 void Connection::post_dropped() {
+  if (state_->draining.load()) {
+    return post_response(state_->options.make_error(503, "The server is shutting down."));
+  }
   post_response(state_->options.make_error(500, "The request was dropped by a fault in here."));
 }
 
@@ -287,7 +296,7 @@ void Connection::post_abort() {
   });
 }
 
-void Connection::write_response(const Response& response) {
+void Connection::write_response(Response response) {
   if (state_->draining.load()) keep_alive_ = false;
   queue(response_head(response, {.keep_alive = keep_alive_,
                                  .content_length = static_cast<int64_t>(response.body.size()),
@@ -295,7 +304,11 @@ void Connection::write_response(const Response& response) {
                                  .unix_s = state_->clock.unix_s()}));
   head_sent_ = true;
   last_queued_ = true;
-  if (!is_head_) queue(response.body);
+  if (!is_head_ && response.body.size() <= kSmallBody) {
+    queue(std::move(response.body));
+  } else if (!is_head_) {
+    body_ = std::move(response.body);
+  }
   flush();
 }
 
@@ -317,14 +330,16 @@ void Connection::post_stream_head(Response head) {
 }
 
 void Connection::post_events(std::string events) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), events = std::move(events)] {
-    if (self->closed_ || !self->streaming_ || self->last_queued_ || events.empty()) return;
-    if (std::ssize(self->pending_) > self->state_->options.max_pending_bytes) {
-      return self->lose_client();
-    }
-    self->queue(self->http_1_0_ ? events : chunk(events));
-    self->flush();
-  });
+  asio::post(socket_.get_executor(),
+             [self = shared_from_this(), events = std::move(events)]() mutable {
+               if (self->closed_ || !self->streaming_ || self->last_queued_ || events.empty())
+                 return;
+               if (std::ssize(self->pending_) > self->state_->options.max_pending_bytes) {
+                 return self->lose_client();
+               }
+               self->queue(self->http_1_0_ ? std::move(events) : chunk(events));
+               self->flush();
+             });
 }
 
 void Connection::post_stream_end() {
@@ -348,6 +363,7 @@ void Connection::flush() {
   if (write_in_flight_ || closed_) return;
   if (written_ == writing_.size()) {
     writing_ = std::exchange(pending_, std::string());
+    if (writing_.empty()) writing_ = std::exchange(body_, std::string());
     written_ = 0;
   }
   if (writing_.empty()) {
@@ -374,6 +390,7 @@ void Connection::on_written(Error error, size_t bytes) {
 void Connection::answer_done() {
   if (!answering_) return;
   answering_ = false;
+  answer_ticket_.reset();
   state_->n_busy.fetch_sub(1);
   probe_timer_.cancel();
   exchange_.reset();
@@ -488,6 +505,7 @@ void Connection::close() {
   if (answering_) state_->n_busy.fetch_sub(1);
   answering_ = false;
   ticket_ = engine::AdmissionTicket();
+  answer_ticket_.reset();
   Error ignored;  // there is nobody left to tell
   socket_.close(ignored);
 }

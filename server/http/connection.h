@@ -42,6 +42,7 @@ struct ServerState {
   engine::Admission& admission;
   std::atomic<bool> draining{false};
   std::atomic<int64_t> n_busy{0};
+  std::atomic<int64_t> n_connections{0};
   std::atomic<uint64_t> next_id{0};
   const uint64_t id_salt = static_cast<uint64_t>(clock.unix_s());
 
@@ -49,6 +50,10 @@ struct ServerState {
   // Shared: a request that is being answered keeps the routes it was found in.
   std::shared_ptr<const Router> router;  // guarded by mutex
 };
+
+// What is read ahead of what is understood. Headers and pipelined requests take less; whatever of
+// the framing of a body does not fit (extensions of chunks, trailers) is refused.
+inline constexpr size_t kMaxBuffered = 128 << 10;
 
 // Shared: pending operations and exchanges keep it alive; the last of them closes the socket.
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -86,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse(int status, std::string_view message);
   void refuse_with(Response response);
   void begin_answer();
-  void write_response(const Response& response);
+  void write_response(Response response);
   void queue(std::string bytes);
   void flush();
   void on_written(Error error, size_t bytes);
@@ -115,7 +120,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer probe_timer_;
   uint64_t deadline_round_ = 0;  // a wait of an earlier round is void
 
-  boost::beast::flat_buffer buffer_;
+  boost::beast::flat_buffer buffer_{kMaxBuffered};
   std::optional<Parser> parser_;
 
   // Of the current request.
@@ -123,6 +128,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Router::Match match_;
   Request request_;
   engine::AdmissionTicket ticket_;
+  // Shared with the exchange: the place is free when the work is over and the answer is written.
+  std::shared_ptr<engine::AdmissionTicket> answer_ticket_;
   int64_t ticket_bytes_ = 0;
   std::chrono::steady_clock::time_point body_start_;
   bool has_body_ = false;
@@ -138,6 +145,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool head_sent_ = false;
   bool last_queued_ = false;
   std::string pending_;
+  std::string body_;  // of a whole answer, after pending_; apart, so that it is not copied
   std::string writing_;
   size_t written_ = 0;
   bool write_in_flight_ = false;

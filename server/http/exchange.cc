@@ -8,7 +8,7 @@
 namespace pagoda::http {
 
 Exchange::Exchange(std::shared_ptr<Connection> connection, Request request,
-                   engine::AdmissionTicket ticket)
+                   std::shared_ptr<engine::AdmissionTicket> ticket)
     : connection_(std::move(connection)),
       request_(std::move(request)),
       ticket_(std::move(ticket)) {}

@@ -16,11 +16,13 @@ class Connection;
 // Any thread may answer, one thread at a time: either respond() once, or begin_stream(), any number
 // of send() and end_stream(). None of them waits. Shared by whoever still works on the answer; the
 // last to let go of an unanswered exchange makes it a 500, and of an open stream a broken
-// connection, which the client can tell from an end. It holds the request's place at the door, so
-// the place is free when the work is over and not when the client leaves.
+// connection, which the client can tell from an end. It holds the request's place at the door
+// together with the connection, so the place is free when the work is over and the answer written,
+// and not when the client leaves.
 class Exchange {
  public:
-  Exchange(std::shared_ptr<Connection> connection, Request request, engine::AdmissionTicket ticket);
+  Exchange(std::shared_ptr<Connection> connection, Request request,
+           std::shared_ptr<engine::AdmissionTicket> ticket);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -49,7 +51,7 @@ class Exchange {
   // Shared: the connection lives until its socket is closed and its last exchange is over.
   const std::shared_ptr<Connection> connection_;
   Request request_;
-  engine::AdmissionTicket ticket_;
+  const std::shared_ptr<engine::AdmissionTicket> ticket_;  // shared with the connection
 
   mutable std::mutex mutex_;
   bool client_gone_ = false;           // guarded by mutex_

@@ -32,18 +32,21 @@ struct Server::Impl {
         pause(acceptor.get_executor()) {}
 
   void accept() {
-    acceptor.async_accept(asio::make_strand(io),
-                          [this](boost::system::error_code error, tcp::socket socket) {
-                            if (!acceptor.is_open()) return;
-                            if (!error) {
-                              std::make_shared<Connection>(std::move(socket), state)->start();
-                              return accept();
-                            }
-                            pause.expires_after(kAcceptPause);
-                            pause.async_wait([this](boost::system::error_code cancelled) {
-                              if (!cancelled) accept();
-                            });
-                          });
+    acceptor.async_accept(
+        asio::make_strand(io), [this](boost::system::error_code error, tcp::socket socket) {
+          if (!acceptor.is_open()) return;
+          if (!error && state->n_connections.load() >= state->options.max_connections) {
+            return accept();  // closes the socket
+          }
+          if (!error) {
+            std::make_shared<Connection>(std::move(socket), state)->start();
+            return accept();
+          }
+          pause.expires_after(kAcceptPause);
+          pause.async_wait([this](boost::system::error_code cancelled) {
+            if (!cancelled) accept();
+          });
+        });
   }
 
   asio::io_context io;

@@ -17,8 +17,14 @@
 
 namespace pagoda::http {
 
+// Connections at once, idle ones included: room for ten thousand idle ones and their observers,
+// while their descriptors and buffers stay bounded.
+inline constexpr int64_t kMaxConnections = 12'000;
+
 struct ServerOptions {
   int32_t n_threads = 2;
+  // One more is accepted and closed at once, so that it is told and does not wait in the kernel.
+  int64_t max_connections = kMaxConnections;
   uint32_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;
   // What a reader may be behind by. A stream that is further behind when more is to be sent has

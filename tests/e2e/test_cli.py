@@ -77,6 +77,7 @@ def test_a_small_pool_shortens_the_context(start):
     length = models[0]["max_model_len"]
     assert length == 20 * 2**20 // (360 * 1024) * 16
     assert "lowered from 8192" in server.log()
+    assert "lowered from 8192" in models[0]["context_note"]
     assert server.complete(model="b", prompt="x", max_tokens=length - 1,
                            logit_bias={"2": 100})["choices"][0]["finish_reason"] == "stop"
     answer = server.post("/v1/completions", {"prompt": "x", "max_tokens": length})

@@ -98,6 +98,19 @@ def test_large_body(start):
     assert server.complete(prompt="x", max_tokens=1)
 
 
+def test_limits_of_lists_and_texts(server):
+    for path, body, param in [
+            ("/tokenize", {"prompt": "x " * (10 << 20)}, "prompt"),
+            ("/detokenize", {"tokens": [1] * ((1 << 20) + 1)}, "tokens"),
+            ("/v1/completions", {"prompt": [1] * 1_000_000}, "prompt"),
+            ("/v1/completions", {"prompt": ["x"] * 1_000_000}, "prompt")]:
+        begin = time.monotonic()
+        answer = server.post(path, body)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == param
+        assert time.monotonic() - begin < 5
+    assert server.post("/detokenize", {"tokens": [1] * (1 << 20)}).status_code == 200
+
+
 def test_pipelining(server):
     first = request("/tokenize", {"prompt": "one"})
     second = b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -240,6 +253,22 @@ def test_the_drain_has_a_limit(start):
         received += part
     assert b'data: {"error":' in received and b"shutting down" in received
     assert server.process.wait(10) == 0 and time.monotonic() - begin < 5
+
+
+def test_the_drain_waits_for_a_body_on_its_way(start):
+    server = start("--shutdown-timeout", "20s")
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n"
+                           b"Expect: 100-continue\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")
+        server.terminate()
+        time.sleep(1)
+        connection.sendall(b'{"prompt": "x"}')
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    assert received.startswith(b"HTTP/1.1 503")
+    assert server.process.wait(5) == 0
 
 
 def test_a_second_signal_ends_at_once(start):

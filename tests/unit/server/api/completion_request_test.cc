@@ -48,6 +48,38 @@ TEST(CompletionRequest, Defaults) {
   EXPECT_FALSE(request->stream);
 }
 
+TEST(CompletionRequest, MinTokensRaisesTheDefaultOfMaxTokens) {
+  const auto request = parse_with(R"("min_tokens": 17)");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->sampling.min_tokens, 17);
+  EXPECT_EQ(request->max_tokens, 17);
+  EXPECT_EQ(parse_with(R"("min_tokens": 3)")->max_tokens, 16);
+  const auto refused = parse_with(R"("min_tokens": 17, "max_tokens": 16)");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(param_of(refused.status()), "min_tokens");
+}
+
+// The first item of each list is wrong too, and the length is what is said.
+TEST(CompletionRequest, ListsThatAreTooLongAreRefusedBeforeTheyAreRead) {
+  CompletionLimits limits = kLimits;
+  limits.max_choices = 3;
+  limits.max_model_len = 5;
+  EXPECT_TRUE(parse_completion(R"({"prompt": ["a", "b", "c"]})", limits).ok());
+  EXPECT_TRUE(parse_completion(R"({"prompt": [1, 2, 3, 4, 5]})", limits).ok());
+  const auto many = parse_completion(R"({"prompt": ["", 1, "c", "d"]})", limits);
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(param_of(many.status()), "prompt");
+  EXPECT_NE(error_body(many.status()).find("holds 4 prompts"), std::string::npos);
+  for (const char* body :
+       {R"({"prompt": [-1, 2, 3, 4, 5, 6]})", R"({"prompt": [[1], [-1, 2, 3, 4, 5, 6]]})"}) {
+    const auto refused = parse_completion(body, limits);
+    ASSERT_FALSE(refused.ok());
+    const json error = json::parse(error_body(refused.status())).at("error");
+    EXPECT_EQ(error.at("code"), "context_length_exceeded") << body;
+    EXPECT_EQ(error.at("param"), "prompt");
+  }
+}
+
 TEST(CompletionRequest, NullMeansDefault) {
   const auto request = parse_with(
       R"("max_tokens": null, "temperature": null, "stop": null, "seed": null, "logprobs": null,
@@ -92,6 +124,7 @@ TEST(CompletionRequest, AllFields) {
   EXPECT_TRUE(request->include_usage);
   EXPECT_EQ(request->salt, "s");
   EXPECT_EQ(request->session, "c");
+  EXPECT_EQ(request->tenant, "u");
   EXPECT_EQ(request->priority, -4);
   EXPECT_FALSE(request->add_special_tokens);
   EXPECT_FALSE(request->skip_special_tokens);
@@ -189,7 +222,7 @@ TEST(CompletionRequest, RefusesWithTheFieldsName) {
       {"max_tokens", "1e300"},
       {"max_tokens", "\"5\""},
       {"max_tokens", "2.5"},
-      {"min_tokens", "17"},
+      {"min_tokens", "1.5"},
       {"min_tokens", "-1"},
       {"stop", "\"\""},
       {"stop", "[\"\"]"},

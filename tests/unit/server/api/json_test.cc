@@ -68,6 +68,46 @@ TEST(Json, KeepsOnlyKnownFields) {
   EXPECT_EQ(parsed->unknown.size(), 16U);
 }
 
+TEST(Json, TheLastOfEqualKeysCountsAtEveryDepth) {
+  const auto parsed = parse_object(
+      R"({"a": {"x": [1, {"y": 2}], "x": {"z": 3}, "z": 4}, "b": [[1], {}, {"c": []}, "s"]})",
+      kKnown, 128);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->object, nlohmann::json::parse(
+                                R"({"a": {"x": {"z": 3}, "z": 4},
+                                    "b": [[1], {}, {"c": []}, "s"]})"));
+}
+
+TEST(Json, NumbersAreExact) {
+  const auto parsed = parse_object(
+      R"({"a": [18446744073709551615, -9223372036854775808, 0.1, 1e-300, -0.0], "b": 1e5})", kKnown,
+      128);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->object.at("a").dump(),
+            "[18446744073709551615,-9223372036854775808,0.1,1e-300,-0.0]");
+  EXPECT_TRUE(parsed->object.at("b").is_number_float());
+  for (const char* body : {R"({"a": [1, 1e400]})", R"({"a": 0, "x": {"y": 1e400}})"}) {
+    const auto refused = parse_object(body, kKnown, 128);
+    ASSERT_FALSE(refused.ok()) << body;
+    EXPECT_NE(std::string(refused.status().message()).find("out of range"), std::string::npos);
+  }
+}
+
+TEST(Json, TimeGrowsWithTheBodyAlone) {
+  std::string objects = "[{\"k\":1}";
+  for (int i = 1; i < 1'000'000; ++i) objects += ",{\"k\":1}";
+  objects += "]";
+  for (const char* field : {"a", "unknown"}) {
+    const std::string body = std::string("{\"") + field + "\":" + objects + ",\"b\":5}";
+    const auto start = std::chrono::steady_clock::now();
+    const auto parsed = parse_object(body, kKnown, 128);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << field;
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(parsed->object.at("b"), 5);  // what follows a skipped value is kept
+    EXPECT_EQ(parsed->object.contains("a"), parsed->unknown.empty());
+  }
+}
+
 TEST(Json, ShownIsShortAndValid) {
   std::string long_text;
   for (int i = 0; i < 100; ++i) long_text += "é";

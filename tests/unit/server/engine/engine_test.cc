@@ -185,6 +185,8 @@ TEST_F(EngineTest, DeadlinesEndWaitingAndRunningRequests) {
   for (const Request& r : {running, waiting}) {
     EXPECT_EQ(sink_of(r)->wait().error.code(), absl::StatusCode::kDeadlineExceeded);
   }
+  EXPECT_EQ(engine_->stats().n_running, 0);
+  EXPECT_EQ(engine_->stats().cache.n_in_use, 0);
 }
 
 TEST_F(EngineTest, DrainFinishesWhatWasAccepted) {
@@ -215,6 +217,20 @@ TEST_F(EngineTest, AbortAllTellsEverybodyWhy) {
     EXPECT_EQ(base::message_of(end.error), "shutting down");
   }
   EXPECT_TRUE(engine_->idle());
+}
+
+TEST_F(EngineTest, StopEndsARunningAnswerAfterItsStep) {
+  make(64, 1, 64);
+  Request running = request(10, 1000);
+  Request waiting = request(10, 1000);
+  ASSERT_TRUE(engine_->submit(running).ok());
+  ASSERT_TRUE(engine_->submit(waiting).ok());
+  std::thread engine_thread([&] { engine_->run(); });
+  sink_of(running)->wait_for_tokens(1);
+  engine_->stop();
+  engine_thread.join();
+  for (const Request& r : {running, waiting}) EXPECT_TRUE(sink_of(r)->finished());
+  EXPECT_LT(sink_of(running)->tokens().size(), 1000U);
 }
 
 TEST_F(EngineTest, OnlyThePromptIsComputedWhenNoTokenIsWanted) {

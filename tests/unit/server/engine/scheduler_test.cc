@@ -139,6 +139,25 @@ TEST_F(SchedulerTest, TenantsTakeTurns) {
   EXPECT_EQ(ids(plan(512, 2)), (std::vector<uint64_t>{1, 4}));
 }
 
+TEST_F(SchedulerTest, StandingAsideIsNotRunning) {
+  make_cache(100);
+  for (int32_t i = 0; i < 4; ++i) waiting(64, 1000, "a");
+  waiting(16, 5000, "a");
+  waiting(16, 6000, "b");
+  waiting(16, 7000, "b");
+  EXPECT_EQ(ids(plan(512)), (std::vector<uint64_t>{1, 6, 5, 7}));
+}
+
+TEST_F(SchedulerTest, AnOwnerTakesThePriorityOfThoseThatWaitForIt) {
+  make_cache(6);
+  Sequence* owner = waiting(64, 1000, "", -5);
+  start(owner, 32);
+  decoding(64, 2000);  // takes all the other blocks and needs one more
+  EXPECT_EQ(plan(512).preempts, (std::vector<SeqId>{owner->id()}));
+  waiting(64, 1000, "", 5);
+  EXPECT_EQ(plan(512).preempts, (std::vector<SeqId>{SeqId(2)}));
+}
+
 TEST_F(SchedulerTest, EqualPromptsThatArriveTogetherAreComputedOnce) {
   make_cache(100);
   waiting(64, 1000);

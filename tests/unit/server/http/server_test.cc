@@ -214,6 +214,53 @@ TEST_F(HttpServer, RefusesWhatIsNotHttp) {
   EXPECT_TRUE(after.read_until("hello"));
 }
 
+TEST_F(HttpServer, FramingOfABodyThatGrowsIsRefused) {
+  start();
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& begin : {head + "4;", head + "4\r\nWiki\r\n0\r\nTrailer: "}) {
+    Client client(port());
+    client.send(begin + std::string(1 << 20, 'x'));
+    ASSERT_TRUE(client.read_until("}"));
+    EXPECT_TRUE(client.received().starts_with("HTTP/1.1 400 ")) << client.received();
+    EXPECT_TRUE(client.read_to_end());
+  }
+  EXPECT_TRUE(eventually([&] { return admission_->n_admitted() == 0; }));
+}
+
+TEST_F(HttpServer, OneConnectionTooManyIsClosed) {
+  start({.max_connections = 2});
+  Client first(port());
+  first.send(kGet);
+  ASSERT_TRUE(first.read_until("hello"));
+  {
+    Client second(port());
+    second.send(kGet);
+    ASSERT_TRUE(second.read_until("hello"));
+    Client third(port());
+    EXPECT_TRUE(third.read_to_end());
+    EXPECT_EQ(third.received(), "");
+  }
+  EXPECT_TRUE(eventually([&] {
+    Client again(port());
+    again.send(kGet);
+    return again.read_until("hello");
+  }));
+}
+
+// An answer that its client does not take occupies its place, although the work is over.
+TEST_F(HttpServer, ThePlaceIsKeptUntilTheAnswerIsWritten) {
+  start();
+  Client client(port(), 4096);
+  client.send(post("/held", "{}"));
+  ASSERT_TRUE(wait_held(1));
+  held(0).respond({200, "text/plain", std::string(16 << 20, 'x') + "end", {}});
+  held_.clear();
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(admission_->n_admitted(), 1);
+  EXPECT_TRUE(client.read_until("xend"));
+  EXPECT_TRUE(eventually([&] { return admission_->n_admitted() == 0; }));
+}
+
 TEST_F(HttpServer, UnknownRoutesAndMethods) {
   start();
   Client client(port());
