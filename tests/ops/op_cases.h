@@ -38,6 +38,14 @@ inline std::unique_ptr<Backend> make_backend(const BackendCase& c) {
 }
 
 // Every instruction set that this machine runs.
+// With a sanitizer the kernels run ten times slower: the large cases are left to the other builds,
+// every kind of case stays.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 inline std::vector<std::string> isa_names() {
   std::vector<std::string> names;
   for (const cpu::Isa* isa : cpu::usable_isas()) names.emplace_back(isa->name);

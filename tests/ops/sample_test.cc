@@ -60,6 +60,7 @@ class SampleTest : public OpTest {
 TEST_P(SampleTest, MatchesTheDefinition) {
   std::mt19937_64 random(3);
   for (const int32_t vocab : {1, 2, 15, 513, 3000}) {
+    if (kSanitized && vocab > 100) continue;
     for (const float deviation : {0.0F, 0.3F, 3.0F, 30.0F}) {
       const std::vector<float> logits = random_floats(random, vocab, deviation);
       for (const float temperature : {0.3F, 1.0F, 5.0F}) {

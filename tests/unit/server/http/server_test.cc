@@ -250,14 +250,15 @@ TEST_F(HttpServer, OneConnectionTooManyIsClosed) {
 // An answer that its client does not take occupies its place, although the work is over.
 TEST_F(HttpServer, ThePlaceIsKeptUntilTheAnswerIsWritten) {
   start();
-  Client client(port(), 4096);
-  client.send(post("/held", "{}"));
+  Client client(port());
+  client.send(post("/held", "{}", "Connection: close\r\n"));
   ASSERT_TRUE(wait_held(1));
-  held(0).respond({200, "text/plain", std::string(16 << 20, 'x') + "end", {}});
+  held(0).respond({200, "text/plain", std::string(32 << 20, 'x') + "end", {}});
   held_.clear();
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_EQ(admission_->n_admitted(), 1);
-  EXPECT_TRUE(client.read_until("xend"));
+  EXPECT_TRUE(client.read_to_end());
+  EXPECT_TRUE(client.received().ends_with("xend"));
   EXPECT_TRUE(eventually([&] { return admission_->n_admitted() == 0; }));
 }
 
