@@ -166,7 +166,7 @@ absl::Status read_lengths(const Fields& fields, CompletionRequest& request) {
   RETURN_IF_ERROR(fields.read("logprobs", n_logprobs, 0, ops::kMaxTopLogprobs));
   request.logprobs = n_logprobs >= 0;
   request.sampling.n_logprobs = static_cast<int32_t>(n_logprobs);
-  request.sampling.prompt_logprobs = request.logprobs && request.echo;
+  if (request.echo) request.sampling.n_prompt_logprobs = request.sampling.n_logprobs;
   return absl::OkStatus();
 }
 

@@ -149,7 +149,7 @@ bool Engine::intake() {
     sequences_.emplace(id, std::move(sequence));
     waiting_.push_back(&added);
     const SamplingParams& sampling = added.request().sampling;
-    if (sampling.max_tokens == 0 && !(sampling.prompt_logprobs && added.prompt_len() > 1)) {
+    if (sampling.max_tokens == 0 && !(sampling.n_prompt_logprobs >= 0 && added.prompt_len() > 1)) {
       finish(id, FinishReason::kLength);  // nothing of it has to be computed
     }
   }

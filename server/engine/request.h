@@ -23,13 +23,20 @@ struct SamplingParams {
   float top_p = 1;
   float min_p = 0;
   uint64_t seed = 0;
-  int32_t max_tokens = 16;  // 0 only with prompt_logprobs or echo
+  int32_t max_tokens = 16;  // 0: nothing is drawn
   int32_t min_tokens = 0;   // until then no end id can be drawn
   bool ignore_eos = false;
   std::vector<TokenId> stop_ids;  // end the answer, and are not part of it
   std::vector<ops::LogitBias> logit_bias;
-  int32_t n_logprobs = -1;       // alternatives a token; -1: no log probabilities
-  bool prompt_logprobs = false;  // log probabilities of the prompt's tokens, n_logprobs each
+  // Logits of tokens in prompt or answer are divided (positive) or multiplied (negative) by it.
+  float repetition_penalty = 1;
+  // Taken off the logits of tokens in the answer: once, and once for each time.
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::vector<TokenId> allowed_ids;             // sorted; empty: all may be drawn
+  std::vector<std::vector<TokenId>> bad_words;  // none of them may come to be in the answer
+  int32_t n_logprobs = -1;         // alternatives a token; -1: no log probabilities
+  int32_t n_prompt_logprobs = -1;  // the same for the tokens of the prompt
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };
@@ -51,7 +58,8 @@ struct TokenEvent {
   Kind kind = Kind::kToken;
   ops::SampleResult result;
   FinishReason reason = FinishReason::kStop;
-  Usage usage;  // so far, in every event
+  TokenId stop_token = -1;  // kFinish: the drawn token that ended the answer; -1: none did
+  Usage usage;              // so far, in every event
   absl::Status error;
 };
 

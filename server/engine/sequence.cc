@@ -77,19 +77,19 @@ ops::SampleRow Sequence::draw() const {
 }
 
 bool Sequence::wants_logprob(int32_t position) const {
-  return request_.sampling.prompt_logprobs && position >= prompt_logprobs_done_ &&
+  return request_.sampling.n_prompt_logprobs >= 0 && position >= prompt_logprobs_done_ &&
          position + 1 < prompt_len_;
 }
 
 ops::SampleRow Sequence::prompt_logprob(int32_t position) const {
   ops::SampleRow row;
   row.forced_token = tokens_[static_cast<size_t>(position) + 1];
-  row.n_top = std::max(0, request_.sampling.n_logprobs);
+  row.n_top = request_.sampling.n_prompt_logprobs;
   return row;
 }
 
 cache::UseCache Sequence::use_cache() const {
-  if (request_.sampling.prompt_logprobs && prompt_logprobs_done_ + 1 < prompt_len_) {
+  if (request_.sampling.n_prompt_logprobs >= 0 && prompt_logprobs_done_ + 1 < prompt_len_) {
     return cache::UseCache::kNo;
   }
   return started_ ? cache::UseCache::kRecompute : cache::UseCache::kYes;

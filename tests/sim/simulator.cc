@@ -147,8 +147,8 @@ class Simulator {
     request.sampling.ignore_eos = chance(50);
     if (chance(20)) request.sampling.stop_ids = {2, 3};
     request.sampling.seed = static_cast<uint64_t>(pick(0, 3));
-    request.sampling.prompt_logprobs = chance(10);
-    if (request.sampling.prompt_logprobs && chance(50)) request.sampling.max_tokens = 0;
+    request.sampling.n_prompt_logprobs = chance(10) ? 0 : -1;
+    if (request.sampling.n_prompt_logprobs >= 0 && chance(50)) request.sampling.max_tokens = 0;
     request.choice = pick(0, 1);
     request.priority = chance(20) ? pick(-1, 1) : 0;
     request.tenant = chance(50) ? "a" : "b";
@@ -248,7 +248,7 @@ class Simulator {
                               sink.tokens.size(), want.size()));
     }
     const std::vector<int32_t> scored(request.prompt.begin() + 1, request.prompt.end());
-    if (whole && request.sampling.prompt_logprobs && sink.prompt_tokens != scored) {
+    if (whole && request.sampling.n_prompt_logprobs >= 0 && sink.prompt_tokens != scored) {
       return fail(fmt::format("request {}: prompt log probabilities for {} of {} tokens", i,
                               sink.prompt_tokens.size(), scored.size()));
     }

@@ -118,7 +118,7 @@ TEST(CompletionRequest, AllFields) {
   EXPECT_EQ(request->sampling.logit_bias[0].token, 3);
   EXPECT_EQ(request->sampling.logit_bias[1].value, -100);
   EXPECT_EQ(request->sampling.n_logprobs, 2);
-  EXPECT_TRUE(request->sampling.prompt_logprobs);
+  EXPECT_EQ(request->sampling.n_prompt_logprobs, request->sampling.n_logprobs);
   EXPECT_TRUE(request->echo);
   EXPECT_TRUE(request->stream);
   EXPECT_TRUE(request->include_usage);

@@ -236,7 +236,7 @@ TEST_F(EngineTest, StopEndsARunningAnswerAfterItsStep) {
 TEST_F(EngineTest, OnlyThePromptIsComputedWhenNoTokenIsWanted) {
   make(16, 1, 8);
   Request scored = request(20, 0);
-  scored.sampling.prompt_logprobs = true;
+  scored.sampling.n_prompt_logprobs = 0;
   Request nothing = request(20, 0);
   ASSERT_TRUE(engine_->submit(scored).ok());
   ASSERT_TRUE(engine_->submit(nothing).ok());
