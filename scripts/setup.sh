@@ -19,7 +19,7 @@ esac
 
 build_packages=(
   ccache cmake g++ libabsl-dev libboost1.81-dev libcli11-dev libfmt-dev libicu-dev libpcre2-dev
-  libspdlog-dev libssl-dev libxxhash-dev ninja-build nlohmann-json3-dev pkg-config
+  libspdlog-dev libssl-dev libxxhash-dev libyaml-cpp-dev ninja-build nlohmann-json3-dev pkg-config
   prometheus-cpp-dev zlib1g-dev
 )
 serve_packages=(ca-certificates curl)  # to fetch the model, and to try the server
