@@ -17,7 +17,9 @@
 #include "base/check.h"
 #include "base/worker_pool.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "server/api/chat_prompt.h"
 #include "server/api/errors.h"
+#include "server/api/prompt.h"
 #include "server/api/routes.h"
 #include "server/engine/output.h"
 #include "server/http/server.h"
@@ -73,6 +75,7 @@ class Serve {
     http_.start();
     spdlog::info("pagoda {} is loading {}", version(), path_);
     ASSIGN_OR_RETURN(stack_, ModelStack::create(options_, path_, fs_, clock_, registry_));
+    make_chat_prompter();
     start_serving();
     wait_for_signal();
     shut_down();
@@ -107,6 +110,18 @@ class Serve {
     std::_Exit(count == 1 ? 0 : 128 + number);
   }
 
+  // A model whose template is wrong still completes texts.
+  void make_chat_prompter() {
+    const std::string& source = stack_->tokenizer().vocabulary().chat_template;
+    if (source.empty()) return;
+    auto prompter = api::ChatPrompter::create(source, stack_->tokenizer());
+    if (prompter.ok()) {
+      chat_ = *std::move(prompter);
+    } else {
+      spdlog::warn("no chat: {}", base::message_of(prompter.status()));
+    }
+  }
+
   void start_serving() {
     const auto& vocabulary = stack_->tokenizer();
     int32_t max_token_bytes = 1;
@@ -134,6 +149,7 @@ class Serve {
         kParseThreads, static_cast<size_t>(options_.max_num_seqs + options_.max_queue));
     context_.reset(new api::Context{.engine = stack_->engine(),
                                     .tokenizer = stack_->tokenizer(),
+                                    .chat = chat_.get(),
                                     .workers = *workers_,
                                     .outputs = *outputs_,
                                     .clock = clock_,
@@ -230,6 +246,7 @@ class Serve {
   std::atomic<bool> serving_{false};
   http::Server http_;
   std::unique_ptr<ModelStack> stack_;
+  std::unique_ptr<const api::ChatPrompter> chat_;
   std::unique_ptr<api::Context> context_;
   std::unique_ptr<base::WorkerPool> outputs_;
   std::unique_ptr<base::WorkerPool> workers_;

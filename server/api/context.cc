@@ -41,27 +41,6 @@ absl::Status check_model(const ServedModel& model, std::string_view name) {
                    "model_not_found");
 }
 
-void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
-                 std::vector<model::TokenId>& ids) {
-  const model::Vocabulary& vocabulary = tokenizer.vocabulary();
-  if (add_special && vocabulary.add_bos && vocabulary.bos >= 0) ids.push_back(vocabulary.bos);
-  tokenizer.encode(text, model::SpecialTokens::kParse, ids);
-}
-
-absl::Status tokenize_text(const Context& context, std::string_view text, bool add_special,
-                           std::vector<model::TokenId>& ids) {
-  const ServedModel& model = context.model;
-  const size_t least = text.size() / static_cast<size_t>(model.max_token_bytes);
-  if (least > static_cast<size_t>(model.max_model_len)) {
-    return with_code(
-        bad_field("prompt", "has {} bytes, which is at least {} tokens; the context has {}",
-                  text.size(), least, model.max_model_len),
-        "context_length_exceeded");
-  }
-  encode_text(context.tokenizer, text, add_special, ids);
-  return absl::OkStatus();
-}
-
 void log_answer(const AnswerLog& answer) {
   const std::string ttft =
       answer.ttft_us < 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(answer.ttft_us) / 1000);

@@ -17,7 +17,9 @@
 #include "base/clock.h"
 #include "base/worker_pool.h"
 #include "model/tokenizer/tokenizer.h"
+#include "server/api/chat_prompt.h"
 #include "server/api/json.h"
+#include "server/api/sampling_defaults.h"
 #include "server/engine/engine.h"
 #include "server/http/exchange.h"
 
@@ -45,6 +47,7 @@ struct ServedModel {
   std::string context_note;  // why max_model_len is lower than asked for; empty: it is not
   int32_t block_size = 0;
   int32_t max_token_bytes = 1;  // of the longest token
+  SamplingDefaults defaults = {};
 };
 
 struct ApiLimits {
@@ -57,6 +60,7 @@ struct ApiLimits {
 struct Context {
   engine::Engine& engine;
   const model::Tokenizer& tokenizer;
+  const ChatPrompter* chat;   // null: the model has no chat template
   base::WorkerPool& workers;  // parses and tokenizes
   base::WorkerPool& outputs;  // detokenizes and writes answers; room for every live answer
   const base::Clock& clock;
@@ -77,16 +81,6 @@ void run_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, W
 
 // OK when `name` is empty or one of the served; else kNotFound with code model_not_found.
 absl::Status check_model(const ServedModel& model, std::string_view name);
-
-// Appends the ids of a raw text: control tokens written in it are control tokens. Before them the
-// beginning-of-sequence token, if the model wants one and add_special asks.
-void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
-                 std::vector<model::TokenId>& ids);
-
-// The same for a prompt. kInvalidArgument before any work when the text is longer than any
-// max_model_len tokens could be.
-absl::Status tokenize_text(const Context& context, std::string_view text, bool add_special,
-                           std::vector<model::TokenId>& ids);
 
 // One line per answer; no content.
 struct AnswerLog {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/api/chat.h"
 #include "server/api/completions.h"
 #include "server/api/errors.h"
 #include "server/api/status.h"
@@ -16,6 +17,8 @@ std::shared_ptr<const http::Router> make_router(Context& context) {
   auto router = std::make_shared<http::Router>();
   router->post("/v1/completions",
                [&context](Exchange e) { handle_completions(context, std::move(e)); });
+  router->post("/v1/chat/completions",
+               [&context](Exchange e) { handle_chat(context, std::move(e)); });
   router->post("/tokenize", [&context](Exchange e) { handle_tokenize(context, std::move(e)); });
   router->post("/detokenize", [&context](Exchange e) { handle_detokenize(context, std::move(e)); });
   router->get("/v1/models", [&context](Exchange e) { e->respond(models_response(context.model)); });

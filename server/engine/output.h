@@ -39,6 +39,7 @@ struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0;
   std::vector<std::pair<TokenId, float>> top;
+  int32_t rank = 0;  // 1: no token is likelier
 };
 
 // A piece of an answer. Deltas of one answer come in order and never at the same time.
@@ -50,7 +51,10 @@ struct OutputDelta {
   std::vector<TokenLogprob> logprobs;         // one for each of `tokens`, if wanted
   bool finished = false;
   FinishReason reason = FinishReason::kStop;
-  Usage usage;         // when finished
+  // When finished:
+  TokenId stop_token = -1;    // the drawn token that ended the answer; no part of `tokens`
+  int32_t matched_stop = -1;  // index of the stop string that ended it
+  Usage usage;
   absl::Status error;  // when reason is kError
 };
 

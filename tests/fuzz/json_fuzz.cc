@@ -11,7 +11,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace pagoda;
-  const api::CompletionLimits limits{.n_vocab = 1000, .max_json_depth = 20, .max_choices = 64};
+  const api::RequestLimits limits{.n_vocab = 1000, .max_json_depth = 20, .max_choices = 64};
   const auto request = api::parse_completion({reinterpret_cast<const char*>(data), size}, limits);
   if (!request.ok()) {
     CHECK(nlohmann::json::accept(api::error_body(request.status())));
