@@ -35,8 +35,8 @@ struct Logits {
   float max;
 };
 
+// There is a logit above minus infinity.
 int32_t first_largest(const Logits& logits) {
-  if (logits.max == kNever) return 0;
   int32_t block = 0;
   while (logits.maxima[block] != logits.max) ++block;
   int32_t id = block * kLogitBlock;
@@ -58,7 +58,7 @@ class RowSampler {
 
  private:
   Logits scan(const Isa& isa, const float* x, int32_t vocab, std::vector<float>* maxima);
-  const float* with_bias(const float* x, int32_t vocab, const ops::SampleRow& row);
+  const float* adjust(const float* x, int32_t vocab, const ops::SampleRow& row);
   int32_t draw(const Isa& isa, const Logits& logits, const ops::SampleRow& row);
   int32_t draw_from_all(const Isa& isa, const Logits& logits, const ops::SampleRow& row);
   double mass_of_all(const Isa& isa, const Logits& logits, float temperature, float* masses);
@@ -70,7 +70,7 @@ class RowSampler {
   void report(const Isa& isa, const Logits& logits, const ops::SampleRow& row,
               ops::SampleResult* result);
 
-  std::vector<float> biased_;
+  std::vector<float> adjusted_;
   std::vector<float> maxima_;
   std::vector<float> raw_maxima_;
   std::vector<float> masses_;
@@ -85,14 +85,35 @@ Logits RowSampler::scan(const Isa& isa, const float* x, int32_t vocab, std::vect
   return {x, vocab, maxima->data(), max};
 }
 
-const float* RowSampler::with_bias(const float* x, int32_t vocab, const ops::SampleRow& row) {
-  if (row.n_bias == 0) return x;
-  biased_.assign(x, x + vocab);
+void penalise(std::span<float> logits, const ops::SampleRow& row) {
+  const double if_negative = row.repetition_penalty;
+  const double if_positive = 1 / if_negative;
+  for (const ops::TokenCount& count : std::span(row.counts, static_cast<size_t>(row.n_counts))) {
+    CHECK(count.token >= 0 && static_cast<size_t>(count.token) < logits.size());
+    float& logit = logits[static_cast<size_t>(count.token)];
+    const double repeated = logit * (logit > 0 ? if_positive : if_negative);
+    const double present = count.n_output > 0 ? row.presence_penalty : 0;
+    logit = static_cast<float>(repeated - row.frequency_penalty * double(count.n_output) - present);
+  }
+}
+
+// The logits that a token is drawn from.
+const float* RowSampler::adjust(const float* x, int32_t vocab, const ops::SampleRow& row) {
+  if (row.n_allowed > 0) {
+    adjusted_.assign(static_cast<size_t>(vocab), kNever);
+    for (const int32_t id : std::span(row.allowed, static_cast<size_t>(row.n_allowed))) {
+      CHECK(id >= 0 && id < vocab);
+      adjusted_[static_cast<size_t>(id)] = x[id];
+    }
+  } else {
+    adjusted_.assign(x, x + vocab);
+  }
   for (const ops::LogitBias& bias : std::span(row.bias, static_cast<size_t>(row.n_bias))) {
     CHECK(bias.token >= 0 && bias.token < vocab);
-    biased_[static_cast<size_t>(bias.token)] += bias.value;
+    adjusted_[static_cast<size_t>(bias.token)] += bias.value;
   }
-  return biased_.data();
+  penalise(adjusted_, row);
+  return adjusted_.data();
 }
 
 // The sum of e^((x - max) / temperature) over the row; sums_ is left with that of each block.
@@ -217,7 +238,8 @@ void RowSampler::keep_top_p(double mass) {
 int32_t RowSampler::draw(const Isa& isa, const Logits& logits, const ops::SampleRow& row) {
   const bool sharp = row.top_k == 1 || row.top_p <= 0 || row.min_p >= 1;
   const bool greedy = !(row.temperature >= ops::kGreedyTemperature);
-  if (greedy || sharp || logits.max == kNever) return first_largest(logits);
+  if (logits.max == kNever) return -1;
+  if (greedy || sharp) return first_largest(logits);
 
   const bool cut_by_count = row.top_k > 0 && row.top_k < logits.vocab;
   const bool cut_by_mass = row.top_p < 1;
@@ -314,16 +336,17 @@ void RowSampler::run(const Isa& isa, const ops::Sample& args, const ops::SampleR
   const bool forced = row.forced_token >= 0;
   const bool reported = row.n_top >= 0 || forced;
   CHECK_LT(row.forced_token, args.vocab);
+  const bool adjusted = row.n_allowed > 0 || row.n_bias > 0 || row.n_counts > 0;
   Logits raw = {};
-  if (reported || row.n_bias == 0) raw = scan(isa, x, args.vocab, &raw_maxima_);
+  if (reported || !adjusted) raw = scan(isa, x, args.vocab, &raw_maxima_);
   if (forced) {
     result->token = row.forced_token;
-  } else if (row.n_bias == 0) {
+  } else if (!adjusted) {
     result->token = draw(isa, raw, row);
   } else {
-    result->token = draw(isa, scan(isa, with_bias(x, args.vocab, row), args.vocab, &maxima_), row);
+    result->token = draw(isa, scan(isa, adjust(x, args.vocab, row), args.vocab, &maxima_), row);
   }
-  if (reported) report(isa, raw, row, result);
+  if (reported && result->token >= 0) report(isa, raw, row, result);
 }
 
 }  // namespace
