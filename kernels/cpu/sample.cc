@@ -85,15 +85,16 @@ Logits RowSampler::scan(const Isa& isa, const float* x, int32_t vocab, std::vect
   return {x, vocab, maxima->data(), max};
 }
 
+// No branch depends on a logit or a count: they follow no pattern.
 void penalise(std::span<float> logits, const ops::SampleRow& row) {
-  const double if_negative = row.repetition_penalty;
-  const double if_positive = 1 / if_negative;
+  const double repeated[2] = {row.repetition_penalty, 1 / double{row.repetition_penalty}};
+  const double present[2] = {0, row.presence_penalty};
+  const double each = row.frequency_penalty;
   for (const ops::TokenCount& count : std::span(row.counts, static_cast<size_t>(row.n_counts))) {
     CHECK(count.token >= 0 && static_cast<size_t>(count.token) < logits.size());
     float& logit = logits[static_cast<size_t>(count.token)];
-    const double repeated = logit * (logit > 0 ? if_positive : if_negative);
-    const double present = count.n_output > 0 ? row.presence_penalty : 0;
-    logit = static_cast<float>(repeated - row.frequency_penalty * double(count.n_output) - present);
+    logit = static_cast<float>(logit * repeated[logit > 0 ? 1 : 0] - each * count.n_output -
+                               present[count.n_output > 0 ? 1 : 0]);
   }
 }
 
