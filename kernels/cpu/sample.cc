@@ -1,6 +1,7 @@
 #include "kernels/cpu/sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -22,7 +23,7 @@ struct Candidate {
 
 // The order that top_k and top_p cut: most likely first, lowest id among equals.
 bool before(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  return (a.logit > b.logit) | ((a.logit == b.logit) & (a.id < b.id));
 }
 
 int32_t n_blocks_of(int32_t vocab) { return (vocab + kLogitBlock - 1) / kLogitBlock; }
@@ -65,6 +66,7 @@ class RowSampler {
   void collect(const Logits& logits, float temperature, double distance, bool masses_known);
   void collect_enough(const Isa& isa, const Logits& logits, const ops::SampleRow& row);
   void keep_top_k(size_t k);
+  double find_border(double mass);
   void keep_top_p(double mass);
   void keep_until(const Candidate& border);
   void report(const Isa& isa, const Logits& logits, const ops::SampleRow& row,
@@ -75,6 +77,7 @@ class RowSampler {
   std::vector<float> raw_maxima_;
   std::vector<float> masses_;
   std::vector<double> sums_;
+  std::vector<double> bucket_masses_;
   std::vector<Candidate> kept_;  // in the order of ids
   std::vector<Candidate> work_;
 };
@@ -199,7 +202,12 @@ void RowSampler::collect_enough(const Isa& isa, const Logits& logits, const ops:
 }
 
 void RowSampler::keep_until(const Candidate& border) {
-  std::erase_if(kept_, [&](const Candidate& c) { return before(border, c); });
+  size_t n = 0;
+  for (const Candidate& c : kept_) {
+    kept_[n] = c;
+    n += !before(border, c);
+  }
+  kept_.resize(n);
 }
 
 void RowSampler::keep_top_k(size_t k) {
@@ -210,13 +218,48 @@ void RowSampler::keep_top_k(size_t k) {
   keep_until(*nth);
 }
 
+// The exponent and the first bits of a mass in [0, 1], so that heavier ones come later.
+constexpr int kBucketShift = 19;
+constexpr uint32_t kLastBucket = std::bit_cast<uint32_t>(1.0F) >> kBucketShift;
+uint32_t bucket_of(double mass) {
+  return std::min(std::bit_cast<uint32_t>(static_cast<float>(mass)) >> kBucketShift, kLastBucket);
+}
+
+// Fills work_ with those of kept_ among which the sum, heaviest first, reaches `mass`. Returns the
+// sum of all that are heavier.
+double RowSampler::find_border(double mass) {
+  constexpr size_t kFew = 256;
+  if (kept_.size() <= kFew) {
+    work_ = kept_;
+    return 0;
+  }
+  // Two of each bucket, so that neighbours of like mass don't wait for each other's sum.
+  bucket_masses_.assign(2 * (kLastBucket + 1), 0.0);
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    bucket_masses_[2 * bucket_of(kept_[i].mass) + i % 2] += kept_[i].mass;
+  }
+  const auto mass_at = [&](uint32_t b) {
+    return bucket_masses_[2 * size_t{b}] + bucket_masses_[2 * size_t{b} + 1];
+  };
+  double passed = 0;
+  uint32_t border = kLastBucket;
+  while (border > 0 && passed + mass_at(border) < mass) passed += mass_at(border--);
+  work_.resize(kept_.size());
+  size_t n = 0;
+  for (const Candidate& c : kept_) {
+    work_[n] = c;
+    n += bucket_of(c.mass) == border;
+  }
+  work_.resize(n);
+  return passed;
+}
+
 // Halves the range that holds the border until it is short, summing only what is above it.
 void RowSampler::keep_top_p(double mass) {
   constexpr std::ptrdiff_t kShort = 32;
-  work_ = kept_;
+  double passed = find_border(mass);
   auto begin = work_.begin();
   auto end = work_.end();
-  double passed = 0;
   while (end - begin > kShort) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end, before);
