@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -10,6 +11,18 @@ namespace pagoda::engine {
 namespace {
 
 double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+// Why the sampler found no token that may follow.
+absl::Status why_no_token(const Sequence& sequence) {
+  const SamplingParams& sampling = sequence.request().sampling;
+  if (sampling.allowed_ids.empty() && sampling.bad_words.empty() && sampling.logit_bias.empty()) {
+    return absl::InternalError("the model gave no logit that is a number above minus infinity");
+  }
+  return base::invalid_argument(
+      "after {} tokens of the answer no token may follow: allowed_token_ids, bad_words, logit_bias "
+      "and min_tokens together ban them all",
+      sequence.n_output());
+}
 
 }  // namespace
 
@@ -37,6 +50,7 @@ absl::Status Engine::submit(Request request) {
         "asks for {} more",
         config_.max_model_len, prompt_len, max_tokens);
   }
+  RETURN_IF_ERROR(check_drawable(request.sampling, config_.end_ids, runner_.n_vocab()));
   {
     std::lock_guard lock(mutex_);
     if (inbox_.draining || inbox_.stopping) {
@@ -286,7 +300,7 @@ void Engine::handle_results(std::span<const ops::SampleResult> results) {
   for (size_t i = 0; i < results.size(); ++i) {
     Sequence& sequence = *draw_targets_[i].sequence;
     if (draw_targets_[i].is_prompt) {
-      push_event(sequence, TokenEvent::Kind::kPrompt, results[i]);
+      sequence.request().sink->push(event_of(sequence, TokenEvent::Kind::kPrompt, results[i]));
     } else {
       handle_token(sequence, results[i], now_us);
     }
@@ -294,6 +308,7 @@ void Engine::handle_results(std::span<const ops::SampleResult> results) {
 }
 
 void Engine::handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us) {
+  if (result.token < 0) return finish(sequence.id(), FinishReason::kError, why_no_token(sequence));
   const bool ends = sequence.is_stop(result.token);
   sequence.append(result.token);
   sequence.set_last_token_in_slot(true);
@@ -306,24 +321,22 @@ void Engine::handle_token(Sequence& sequence, const ops::SampleResult& result, i
     metrics_.inter_token_seconds.Observe(seconds(now_us - sequence.last_token_us));
   }
   sequence.last_token_us = now_us;
-  if (ends) {
-    finish(sequence.id(), FinishReason::kStop);
-    return;
-  }
-  push_event(sequence, TokenEvent::Kind::kToken, result);
-  if (sequence.is_full()) finish(sequence.id(), FinishReason::kLength);
+  if (ends) return finish(sequence.id(), FinishReason::kStop, {}, &result);
+  if (sequence.is_full()) return finish(sequence.id(), FinishReason::kLength, {}, &result);
+  sequence.request().sink->push(event_of(sequence, TokenEvent::Kind::kToken, result));
 }
 
-void Engine::push_event(const Sequence& sequence, TokenEvent::Kind kind,
-                        const ops::SampleResult& result) const {
+TokenEvent Engine::event_of(const Sequence& sequence, TokenEvent::Kind kind,
+                            const ops::SampleResult& result) {
   TokenEvent event;
   event.kind = kind;
   event.result = result;
   event.usage = sequence.usage();
-  sequence.request().sink->push(std::move(event));
+  return event;
 }
 
-void Engine::finish(SeqId id, FinishReason reason, absl::Status error) {
+void Engine::finish(SeqId id, FinishReason reason, absl::Status error,
+                    const ops::SampleResult* last) {
   const auto it = sequences_.find(id);
   CHECK(it != sequences_.end());
   Sequence& sequence = *it->second;
@@ -338,9 +351,13 @@ void Engine::finish(SeqId id, FinishReason reason, absl::Status error) {
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
     metrics_.e2e_seconds.Observe(seconds(clock_.now_us() - sequence.request().arrival_us));
   }
-  TokenEvent event;
+  std::array<TokenEvent, 2> events;  // the last token of an answer comes with its end
+  const bool with_token = last != nullptr && reason == FinishReason::kLength;
+  if (with_token) events[0] = event_of(sequence, TokenEvent::Kind::kToken, *last);
+  TokenEvent& event = events[1];
   event.kind = TokenEvent::Kind::kFinish;
   event.reason = reason;
+  if (last != nullptr && !with_token) event.stop_token = last->token;
   event.usage = sequence.usage();
   event.error = std::move(error);
   const std::shared_ptr<TokenSink> sink = sequence.request().sink;
@@ -349,7 +366,7 @@ void Engine::finish(SeqId id, FinishReason reason, absl::Status error) {
     std::lock_guard lock(mutex_);
     --n_live_;
   }
-  sink->push(std::move(event));
+  sink->push_together(std::span(events).last(with_token ? 2 : 1));
 }
 
 void Engine::publish() {

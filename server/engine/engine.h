@@ -50,7 +50,8 @@ class Engine {
   ~Engine();
 
   // Any thread. The request's ids are in the vocabulary and its sampling in range.
-  // kInvalidArgument: the prompt is empty, or prompt and max_tokens exceed max_model_len.
+  // kInvalidArgument: the prompt is empty, prompt and max_tokens exceed max_model_len, or no token
+  // may be drawn (check_drawable).
   // kResourceExhausted: the queue is full. kUnavailable: draining.
   absl::Status submit(Request request);
   // Any thread; an unknown or finished id is no error. The sequence leaves the next planned batch
@@ -96,9 +97,11 @@ class Engine {
   void run_batch();
   void handle_results(std::span<const ops::SampleResult> results);
   void handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us);
-  void push_event(const Sequence& sequence, TokenEvent::Kind kind,
-                  const ops::SampleResult& result) const;
-  void finish(SeqId id, FinishReason reason, absl::Status error = absl::OkStatus());
+  static TokenEvent event_of(const Sequence& sequence, TokenEvent::Kind kind,
+                             const ops::SampleResult& result);
+  // last: the draw that ended it, a token of the answer unless it is a stop token.
+  void finish(SeqId id, FinishReason reason, absl::Status error = absl::OkStatus(),
+              const ops::SampleResult* last = nullptr);
   void publish();
 
   const EngineConfig config_;

@@ -88,7 +88,7 @@ class EngineTest : public testing::Test {
     solo.prompt = request.prompt;
     solo.max_tokens = request.sampling.max_tokens;
     solo.seed = request.sampling.seed;
-    return sim::HashRunner::solo_answer(runner_config_, solo);
+    return sim::HashRunner::solo_answer(runner_config_, solo).tokens;
   }
   void run_to_rest() {
     while (engine_->step()) cache_->check();

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/unit/support/count_allocations.h"
+
 namespace pagoda::engine {
 namespace {
 
@@ -80,6 +82,25 @@ TEST(Sequence, NoEndIdCanBeDrawnBeforeMinTokens) {
   EXPECT_TRUE(sequence.is_stop(7));
   EXPECT_EQ(sequence.draw().n_bias, 1);
   EXPECT_EQ(sequence.draw().position, 1);
+}
+
+TEST(Sequence, ADecodeStepAllocatesNothing) {
+  Request r = request(300);
+  r.sampling.max_tokens = 200;
+  r.sampling.min_tokens = 100;
+  r.sampling.stop_ids = {9};
+  r.sampling.repetition_penalty = 1.2F;
+  r.sampling.frequency_penalty = 0.5F;
+  r.sampling.bad_words = {{1}, {299, 2}, {500, 3}, {600, 500, 4}, {600, 500, 5}};
+  Sequence sequence(SeqId(1), std::move(r), {7});
+  const int64_t before = test::count_allocations();
+  int32_t n_bias = 0;
+  for (int32_t i = 0; i < 200; ++i) {
+    n_bias += sequence.draw().n_bias;
+    sequence.append(i % 2 == 0 ? 600 - i : 500);
+  }
+  EXPECT_EQ(test::count_allocations(), before);
+  EXPECT_GT(n_bias, 200);
 }
 
 }  // namespace
