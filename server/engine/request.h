@@ -35,8 +35,8 @@ struct SamplingParams {
   float frequency_penalty = 0;
   std::vector<TokenId> allowed_ids;             // sorted; empty: all may be drawn
   std::vector<std::vector<TokenId>> bad_words;  // none of them may come to be in the answer
-  int32_t n_logprobs = -1;         // alternatives a token; -1: no log probabilities
-  int32_t n_prompt_logprobs = -1;  // the same for the tokens of the prompt
+  int32_t n_logprobs = -1;                      // alternatives a token; -1: no log probabilities
+  int32_t n_prompt_logprobs = -1;               // the same for the tokens of the prompt
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };
@@ -75,6 +75,7 @@ class TokenSink {
 // Immutable once submitted.
 struct Request {
   RequestId id;
+  RequestId group;              // requests of one answer have the same; 0: alone
   std::vector<TokenId> prompt;  // never empty
   SamplingParams sampling;
   int32_t choice = 0;       // which of the n answers to the prompt
