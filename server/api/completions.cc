@@ -98,6 +98,7 @@ engine::Request CompletionJob::engine_request(size_t index) {
   const Prompt& prompt = prompt_of(index);
   engine::Request request;
   request.id = ids_[index];
+  request.group = ids_.front();
   request.prompt = prompt.ids;
   request.sampling = request_.sampling;
   const int64_t room = context_.model.max_model_len - std::ssize(prompt.ids);
@@ -132,6 +133,9 @@ void CompletionJob::start() {
   });
   // Deltas wait until the head is out.
   std::lock_guard lock(mutex_);
+  for (const Prompt& prompt : request_.prompts) {
+    context_.log.prompt(exchange_->request().id, prompt.is_text ? prompt.text : "", prompt.ids);
+  }
   if (const absl::Status status = submit_all(); !status.ok()) return fail(status);
   if (request_.stream) {
     streaming_ = true;
@@ -274,14 +278,19 @@ UsageTotals CompletionJob::totals() const {
 
 void CompletionJob::log(int status) const {
   const UsageTotals usage = totals();
-  log_answer({.id = exchange_->request().id,
-              .route = "/v1/completions",
-              .status = status,
-              .prompt_tokens = usage.prompt_tokens,
-              .cached_tokens = usage.cached_tokens,
-              .output_tokens = usage.completion_tokens,
-              .ttft_us = first_token_us_ < 0 ? -1 : first_token_us_ - arrival_us_,
-              .total_us = context_.clock.now_us() - arrival_us_});
+  const auto reason = status == 499   ? FinishReason::kAbort
+                      : status != 200 ? FinishReason::kError
+                                      : choices_.front().reason;
+  log_answer(context_, {.id = exchange_->request().id,
+                        .route = "/v1/completions",
+                        .status = status,
+                        .n = request_.n,
+                        .prompt_tokens = usage.prompt_tokens,
+                        .cached_tokens = usage.cached_tokens,
+                        .output_tokens = usage.completion_tokens,
+                        .finish_reason = engine::finish_reason_name(reason),
+                        .ttft_us = first_token_us_ < 0 ? -1 : first_token_us_ - arrival_us_,
+                        .total_us = context_.clock.now_us() - arrival_us_});
 }
 
 // Turns the texts of the prompts into ids and checks that prompt and answer fit the context.
@@ -336,10 +345,10 @@ void handle_completions(Context& context, std::shared_ptr<http::Exchange> exchan
       [&context, arrival_us](const std::shared_ptr<http::Exchange>& self) {
         auto request = read_request(context, *self);
         if (!request.ok()) {
-          log_answer({.id = self->request().id,
-                      .route = "/v1/completions",
-                      .status = error_kind(request.status().code()).http_status,
-                      .total_us = context.clock.now_us() - arrival_us});
+          log_answer(context, {.id = self->request().id,
+                               .route = "/v1/completions",
+                               .status = error_kind(request.status().code()).http_status,
+                               .total_us = context.clock.now_us() - arrival_us});
           return self->respond(error_response(request.status()));
         }
         std::make_shared<CompletionJob>(context, self, *std::move(request), arrival_us)->start();
