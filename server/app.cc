@@ -1,9 +1,7 @@
 #include "server/app.h"
 
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -22,8 +20,11 @@
 #include "server/api/prompt.h"
 #include "server/api/routes.h"
 #include "server/engine/output.h"
+#include "server/engine/watchdog.h"
 #include "server/http/server.h"
+#include "server/logging.h"
 #include "server/model_stack.h"
+#include "server/process_stats.h"
 #include "server/signals.h"
 
 namespace pagoda {
@@ -37,12 +38,6 @@ constexpr int64_t kBodiesAtOnce = 8;
 constexpr size_t kOutputQueue = size_t{1} << 24;
 constexpr std::chrono::milliseconds kDrainPoll{10};
 constexpr std::chrono::milliseconds kFlushTime{2000};
-
-void set_up_logging(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("pagoda"));
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(level));
-}
 
 uint64_t entropy() {
   std::random_device device;
@@ -58,6 +53,7 @@ class Serve {
         admission_(int64_t{options.max_num_seqs} + options.max_queue,
                    kBodiesAtOnce * options.max_body_bytes),
         random_(options.seed != 0 ? options.seed : entropy()),
+        log_(clock_, log_event, options.log_prompts),
         http_(http_options(), clock_, admission_),
         signals_([this](int number, int count) { on_signal(number, count); }) {}
 
@@ -83,12 +79,27 @@ class Serve {
   }
 
  private:
-  http::ServerOptions http_options() const {
+  http::ServerOptions http_options() {
     http::ServerOptions http;
     http.max_body_bytes = options_.max_body_bytes;
     http.write_timeout = options_.slow_reader_timeout;
     http.make_error = api::listener_error;
+    http.on_answer = [this](const http::Answered& answered) { on_answer(answered); };
     return http;
+  }
+
+  // On an I/O thread. What comes to a handler of the API is logged there.
+  void on_answer(const http::Answered& answered) {
+    constexpr size_t kShownPath = 200;
+    telemetry_.count_answer(answered.route, answered.status, answered.body_bytes);
+    if (answered.by_listener || answered.route.empty()) {
+      log_.answer(
+          {.id = answered.id,
+           .route = answered.route.empty() ? answered.path.substr(0, kShownPath) : answered.route,
+           .status = answered.status});
+    } else {
+      spdlog::debug("{} {} {} {}", answered.id, answered.method, answered.route, answered.status);
+    }
   }
 
   // On the thread of signals_.
@@ -107,6 +118,7 @@ class Serve {
     }
     // While the model loads there is nothing to lose, and after a second signal nothing to wait
     // for.
+    spdlog::info("signal {}: ending at once", number);
     std::_Exit(count == 1 ? 0 : 128 + number);
   }
 
@@ -142,8 +154,8 @@ class Serve {
         .max_json_depth = options_.max_json_depth,
         .max_choices = int64_t{options_.max_num_seqs} + options_.max_queue,
         .request_timeout_us =
-            std::chrono::duration_cast<std::chrono::microseconds>(options_.request_timeout)
-                .count()};
+            std::chrono::duration_cast<std::chrono::microseconds>(options_.request_timeout).count(),
+        .step_timeout_us = std::chrono::microseconds(options_.step_timeout).count()};
     outputs_ = std::make_unique<base::WorkerPool>(kOutputThreads, kOutputQueue);
     workers_ = std::make_unique<base::WorkerPool>(
         kParseThreads, static_cast<size_t>(options_.max_num_seqs + options_.max_queue));
@@ -153,18 +165,47 @@ class Serve {
                                     .workers = *workers_,
                                     .outputs = *outputs_,
                                     .clock = clock_,
-                                    .registry = registry_,
+                                    .telemetry = telemetry_,
+                                    .log = log_,
                                     .random = random_,
                                     .warnings = warnings_,
                                     .serving = serving_,
                                     .version = std::string(version()),
                                     .model = std::move(served),
                                     .limits = limits});
+    set_up_telemetry();
     engine_thread_ = std::thread([engine = &stack_->engine()] { engine->run(); });
+    watchdog_ = std::make_unique<engine::Watchdog>(stack_->engine(), clock_, options_.step_timeout,
+                                                   stack_->metrics().stuck_steps);
+    watchdog_->start();
     stack_->touch_pool();
     http_.set_router(api::make_router(*context_));
     print_summary();
     serving_.store(true);
+  }
+
+  // What /metrics shows beside the engine's registry.
+  void set_up_telemetry() {
+    const auto count = [](int64_t n) { return static_cast<double>(n); };
+    const std::string& model = context_->model.names.front();
+    telemetry_.set_build_info(std::string(version()),
+                              std::string(stack_->capabilities().kernel_set), model);
+    if (options_.metrics_vllm_names) telemetry_.set_vllm_names(model);
+    telemetry_.add(stack_->metrics().requests);
+    telemetry_.add(process_);
+    telemetry_.add_gauge("pagoda_http_connections", "Open connections, idle ones included",
+                         [=, this] { return count(http_.n_connections()); });
+    telemetry_.add_gauge("pagoda_http_requests_in_flight",
+                         "Requests whose answers are not yet written to the end",
+                         [=, this] { return count(http_.n_busy()); });
+    telemetry_.add_gauge("pagoda_admitted_requests", "Places at the door that are taken",
+                         [=, this] { return count(admission_.n_admitted()); });
+    telemetry_.add_gauge("pagoda_admitted_body_bytes", "Bodies of the requests at these places",
+                         [=, this] { return count(admission_.n_body_bytes()); });
+    telemetry_.add_gauge("pagoda_parse_tasks", "Requests that are parsed or wait for it",
+                         [=, this] { return count(workers_->unfinished()); });
+    telemetry_.add_counter("pagoda_log_lines_dropped_total", "Log lines that could not be written",
+                           [=] { return count(n_dropped_log_lines()); });
   }
 
   void print_summary() const {
@@ -223,14 +264,21 @@ class Serve {
       (void)wait_until_idle(kFlushTime);  // a client that does not read is not waited for
     }
     workers_->stop();
+    log_.flush();
+    // Neither a task nor a step can be broken off, and taking things down would wait for it.
     if (workers_->unfinished() > 0) {
-      // A task cannot be broken off, and taking things down would wait for it.
       spdlog::error("{} requests are still being parsed; ending without them",
                     workers_->unfinished());
-      spdlog::default_logger()->flush();
       std::_Exit(0);
     }
-    spdlog::info("the end");
+    if (!engine.idle()) {
+      spdlog::error("the engine's step does not end; ending without {} answers",
+                    engine.stats().n_live);
+      std::_Exit(0);
+    }
+    engine.stop();
+    engine_thread_.join();
+    spdlog::info("the end; {} KV blocks are in use", engine.stats().cache.n_in_use);
   }
 
   // Destroyed in the opposite order: outputs run their last tasks while engine, model
@@ -239,14 +287,18 @@ class Serve {
   const std::string path_;
   base::SystemClock clock_;
   base::PosixFileSystem fs_;
+  const ProcessStats process_;
   prometheus::Registry registry_;
+  api::Telemetry telemetry_{registry_};
   engine::Admission admission_;
   api::RandomSource random_;
   api::FieldWarnings warnings_;
+  api::RequestLog log_;
   std::atomic<bool> serving_{false};
   http::Server http_;
   std::unique_ptr<ModelStack> stack_;
   std::unique_ptr<const api::ChatPrompter> chat_;
+  std::unique_ptr<engine::Watchdog> watchdog_;
   std::unique_ptr<api::Context> context_;
   std::unique_ptr<base::WorkerPool> outputs_;
   std::unique_ptr<base::WorkerPool> workers_;
@@ -291,13 +343,14 @@ class Printer final : public engine::TokenSink {
 }  // namespace
 
 absl::Status run_serve(const ServeOptions& options, const GetEnvironment& environment) {
-  set_up_logging(options.log_level);
+  set_up_logging(options.log_level,
+                 options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   return Serve(options, environment).run();
 }
 
 absl::Status run_complete(const CommandLine& line, const GetEnvironment& environment) {
   ServeOptions options = line.options;
-  set_up_logging("warn");
+  set_up_logging("warn", LogFormat::kText);
   options.max_num_seqs = 1;
   base::SystemClock clock;
   base::PosixFileSystem fs;
@@ -326,7 +379,7 @@ absl::Status run_complete(const CommandLine& line, const GetEnvironment& environ
 }
 
 absl::Status run_tokenize(const CommandLine& line, const GetEnvironment& environment) {
-  set_up_logging("warn");
+  set_up_logging("warn", LogFormat::kText);
   base::PosixFileSystem fs;
   ASSIGN_OR_RETURN(const auto backend, CpuBackend::create({.n_threads = 1}));
   ASSIGN_OR_RETURN(

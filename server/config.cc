@@ -168,6 +168,10 @@ void add_engine_options(std::vector<Option>& table) {
                    number(&O::max_num_batched_tokens, 1, 65536)});
   table.push_back({"max-queue", group, "N", "256", "Answers that wait to run; more get status 429",
                    false, number(&O::max_queue, 1, 1'000'000)});
+  table.push_back(
+      {"step-timeout", group, "TIME", "60s",
+       "A step that runs longer is logged and counted, and /live says 503 until it ends", false,
+       duration(&O::step_timeout)});
   table.push_back({"seed", group, "N", "0",
                    "Seeds the requests that bring no seed; 0 takes the system's entropy", false,
                    number(&O::seed, 0, std::numeric_limits<int64_t>::max())});
@@ -237,6 +241,14 @@ std::vector<Option> option_table() {
       {"log-level", OptionGroup::kLogging, "LEVEL", "info",
        "trace, debug, info, warn, error or off", false,
        choice(&ServeOptions::log_level, {"trace", "debug", "info", "warn", "error", "off"})});
+  table.push_back({"log-format", OptionGroup::kLogging, "FORMAT", "text",
+                   "text, or json: one object a line", false,
+                   choice(&ServeOptions::log_format, {"text", "json"})});
+  table.push_back({"log-prompts", OptionGroup::kLogging, "", "off",
+                   "Log the beginning of each prompt", false, flag(&ServeOptions::log_prompts)});
+  table.push_back({"metrics-vllm-names", OptionGroup::kLogging, "", "off",
+                   "Show metrics under the names that vLLM gives them as well", false,
+                   flag(&ServeOptions::metrics_vllm_names)});
   return table;
 }
 

@@ -35,13 +35,17 @@ struct ServeOptions {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue = 256;
-  uint64_t seed = 0;  // 0: from the system's entropy
+  std::chrono::milliseconds step_timeout{60'000};  // a longer step is reported
+  uint64_t seed = 0;                               // 0: from the system's entropy
 
   int64_t kv_cache_memory_bytes = 0;  // 0: by free memory
   int32_t block_size = 16;
   bool enable_prefix_caching = true;
 
   std::string log_level = "info";
+  std::string log_format = "text";
+  bool log_prompts = false;
+  bool metrics_vllm_names = false;
 };
 
 enum class OptionGroup : uint8_t { kModel, kListener, kEngine, kKvCache, kLogging };

@@ -39,6 +39,7 @@ class ModelStack {
   void touch_pool();
 
   engine::Engine& engine() { return *engine_; }
+  engine::Metrics& metrics() { return *metrics_; }
   const model::Tokenizer& tokenizer() const { return *model_.tokenizer; }
   const model::ModelConfig& config() const { return model_.config; }
   const Capabilities& capabilities() const { return backend_->capabilities(); }

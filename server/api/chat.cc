@@ -16,14 +16,15 @@ absl::StatusOr<std::unique_ptr<Answer>> make_chat(Context& context, http::Exchan
   ASSIGN_OR_RETURN(ChatRequest request, parse_chat(exchange.take_body(), request_limits(context)));
   RETURN_IF_ERROR(finish_request(context, request));
   const bool add_special_tokens = request.chat.add_special_tokens;
-  ASSIGN_OR_RETURN(const model::RenderedText rendered,
-                   render_chat(context, std::move(request.chat)));
+  ASSIGN_OR_RETURN(model::RenderedText rendered, render_chat(context, std::move(request.chat)));
   RETURN_IF_ERROR(check_text_length(context.model, request, rendered.text.size(), "messages"));
-  std::vector<TokenId> ids;
-  context.chat->encode(rendered, add_special_tokens, ids);
-  RETURN_IF_ERROR(fit_prompt(context.model, request, "messages", "max_completion_tokens", ids));
+  Prompt prompt;
+  context.chat->encode(rendered, add_special_tokens, prompt.ids);
+  prompt.text = std::move(rendered.text);
+  RETURN_IF_ERROR(
+      fit_prompt(context.model, request, "messages", "max_completion_tokens", prompt.ids));
   return std::make_unique<ChatAnswer>(make_head(context, request, "chatcmpl"), std::move(request),
-                                      std::move(ids), context.tokenizer);
+                                      std::move(prompt), context.tokenizer);
 }
 
 }  // namespace

@@ -19,9 +19,7 @@ Json token_json(const model::Tokenizer& tokenizer, TokenId id, float logprob) {
           {"bytes", std::move(bytes)}};
 }
 
-std::vector<Prompt> one_prompt(std::vector<TokenId> ids) {
-  Prompt prompt;
-  prompt.ids = std::move(ids);
+std::vector<Prompt> list_of(Prompt prompt) {
   std::vector<Prompt> prompts;
   prompts.push_back(std::move(prompt));
   return prompts;
@@ -29,9 +27,9 @@ std::vector<Prompt> one_prompt(std::vector<TokenId> ids) {
 
 }  // namespace
 
-ChatAnswer::ChatAnswer(AnswerHead head, GenerationRequest request, std::vector<TokenId> prompt,
+ChatAnswer::ChatAnswer(AnswerHead head, GenerationRequest request, Prompt prompt,
                        const model::Tokenizer& tokenizer)
-    : Answer(std::move(head), std::move(request), one_prompt(std::move(prompt)), tokenizer),
+    : Answer(std::move(head), std::move(request), list_of(std::move(prompt)), tokenizer),
       choices_(n_choices()),
       prompt_ids_due_(this->request().return_token_ids) {}
 

@@ -11,7 +11,7 @@ namespace pagoda::api {
 
 class ChatAnswer final : public Answer {
  public:
-  ChatAnswer(AnswerHead head, GenerationRequest request, std::vector<TokenId> prompt,
+  ChatAnswer(AnswerHead head, GenerationRequest request, Prompt prompt,
              const model::Tokenizer& tokenizer);
 
   std::string begin(size_t choice, std::vector<engine::TokenLogprob> prompt_logprobs) override;

@@ -1,8 +1,6 @@
 // What the handlers of all routes share.
 #pragma once
 
-#include <prometheus/registry.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -19,7 +17,9 @@
 #include "model/tokenizer/tokenizer.h"
 #include "server/api/chat_prompt.h"
 #include "server/api/json.h"
+#include "server/api/request_log.h"
 #include "server/api/sampling_defaults.h"
+#include "server/api/telemetry.h"
 #include "server/engine/engine.h"
 #include "server/http/exchange.h"
 
@@ -54,6 +54,7 @@ struct ApiLimits {
   int32_t max_json_depth = 128;
   int64_t max_choices = 256;  // answers that one request may ask for
   int64_t request_timeout_us = 0;
+  int64_t step_timeout_us = 0;  // an engine that makes no step for longer is not alive
 };
 
 // Everything is borrowed and lives longer than the last exchange. Any thread.
@@ -64,7 +65,8 @@ struct Context {
   base::WorkerPool& workers;  // parses and tokenizes
   base::WorkerPool& outputs;  // detokenizes and writes answers; room for every live answer
   const base::Clock& clock;
-  prometheus::Registry& registry;
+  Telemetry& telemetry;
+  RequestLog& log;
   RandomSource& random;
   FieldWarnings& warnings;
   const std::atomic<bool>& serving;  // false before the start is over and while draining
@@ -82,17 +84,7 @@ void run_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, W
 // OK when `name` is empty or one of the served; else kNotFound with code model_not_found.
 absl::Status check_model(const ServedModel& model, std::string_view name);
 
-// One line per answer; no content.
-struct AnswerLog {
-  std::string_view id;
-  std::string_view route;
-  int status = 200;
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
-  int64_t output_tokens = 0;
-  int64_t ttft_us = -1;  // -1: there was no first token
-  int64_t total_us = 0;
-};
-void log_answer(const AnswerLog& answer);
+// Logs and counts the end of a request.
+void log_answer(const Context& context, const AnswerLog& answer);
 
 }  // namespace pagoda::api

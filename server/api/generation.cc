@@ -34,6 +34,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   struct Choice {
     std::vector<engine::TokenLogprob> prompt_logprobs;
     bool begun = false;
+    FinishReason reason = FinishReason::kStop;
     engine::Usage usage;
   };
 
@@ -82,6 +83,7 @@ engine::Request GenerationJob::engine_request(size_t index) {
   const Prompt& prompt = answer_->prompt_of(index);
   engine::Request request;
   request.id = ids_[index];
+  request.group = ids_.front();
   request.prompt = prompt.ids;
   request.sampling = request_.sampling;
   const int64_t room = context_.model.max_model_len - std::ssize(prompt.ids);
@@ -116,6 +118,10 @@ void GenerationJob::start() {
   });
   // Deltas wait until the head is out.
   std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < answer_->n_choices(); i += static_cast<size_t>(request_.n)) {
+    const Prompt& prompt = answer_->prompt_of(i);
+    context_.log.prompt(exchange_->request().id, prompt.text, prompt.ids);
+  }
   if (const absl::Status status = submit_all(); !status.ok()) return fail(status);
   if (request_.stream) {
     streaming_ = true;
@@ -162,6 +168,7 @@ void GenerationJob::take_delta(size_t index, OutputDelta&& delta) {
   const bool has_output = delta.finished || !delta.tokens.empty() || !delta.text.empty();
   if (!has_output) return;
   if (delta.finished) {
+    choice.reason = delta.reason;
     choice.usage = delta.usage;
     ++n_finished_;
   }
@@ -218,14 +225,19 @@ UsageTotals GenerationJob::totals() const {
 
 void GenerationJob::log(int status) const {
   const UsageTotals usage = totals();
-  log_answer({.id = exchange_->request().id,
-              .route = arrival_.route,
-              .status = status,
-              .prompt_tokens = usage.prompt_tokens,
-              .cached_tokens = usage.cached_tokens,
-              .output_tokens = usage.completion_tokens,
-              .ttft_us = first_token_us_ < 0 ? -1 : first_token_us_ - arrival_.time_us,
-              .total_us = context_.clock.now_us() - arrival_.time_us});
+  const auto reason = status == 499   ? FinishReason::kAbort
+                      : status != 200 ? FinishReason::kError
+                                      : choices_.front().reason;
+  log_answer(context_, {.id = exchange_->request().id,
+                        .route = arrival_.route,
+                        .status = status,
+                        .n = request_.n,
+                        .prompt_tokens = usage.prompt_tokens,
+                        .cached_tokens = usage.cached_tokens,
+                        .output_tokens = usage.completion_tokens,
+                        .finish_reason = engine::finish_reason_name(reason),
+                        .ttft_us = first_token_us_ < 0 ? -1 : first_token_us_ - arrival_.time_us,
+                        .total_us = context_.clock.now_us() - arrival_.time_us});
 }
 
 }  // namespace
@@ -268,10 +280,10 @@ void handle_generation(Context& context, std::shared_ptr<http::Exchange> exchang
                   if (answer.ok()) {
                     return start_generation(context, self, *std::move(answer), arrival);
                   }
-                  log_answer({.id = self->request().id,
-                              .route = arrival.route,
-                              .status = error_kind(answer.status().code()).http_status,
-                              .total_us = context.clock.now_us() - arrival.time_us});
+                  log_answer(context, {.id = self->request().id,
+                                       .route = arrival.route,
+                                       .status = error_kind(answer.status().code()).http_status,
+                                       .total_us = context.clock.now_us() - arrival.time_us});
                   self->respond(error_response(answer.status()));
                 });
 }

@@ -26,9 +26,9 @@ inline constexpr size_t kMaxBadWordBytes = 256;
 
 // A prompt on its way from text to ids.
 struct Prompt {
-  bool is_text = false;      // `text` is what the client sent
-  std::string text;          // when is_text
-  std::vector<TokenId> ids;  // when not, or once tokenized
+  bool is_text = false;      // `text` is what the client sent, and all of it counts
+  std::string text;          // empty where the client sent ids
+  std::vector<TokenId> ids;  // once tokenized
 };
 
 struct GenerationRequest {

@@ -39,17 +39,18 @@ using Answer = absl::StatusOr<std::string> (*)(Context&, std::string_view);
 
 void answer_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, Answer answer) {
   const int64_t arrival_us = context.clock.now_us();
-  run_on_worker(
-      context, std::move(exchange),
-      [&context, answer, arrival_us](const std::shared_ptr<http::Exchange>& self) {
-        auto body = answer(context, self->take_body());
-        log_answer({.id = self->request().id,
-                    .route = self->request().path,
-                    .status = body.ok() ? 200 : error_kind(body.status().code()).http_status,
-                    .total_us = context.clock.now_us() - arrival_us});
-        if (!body.ok()) return self->respond(error_response(body.status()));
-        self->respond({200, "application/json", *std::move(body), {}});
-      });
+  run_on_worker(context, std::move(exchange),
+                [&context, answer, arrival_us](const std::shared_ptr<http::Exchange>& self) {
+                  auto body = answer(context, self->take_body());
+                  log_answer(
+                      context,
+                      {.id = self->request().id,
+                       .route = self->request().path,
+                       .status = body.ok() ? 200 : error_kind(body.status().code()).http_status,
+                       .total_us = context.clock.now_us() - arrival_us});
+                  if (!body.ok()) return self->respond(error_response(body.status()));
+                  self->respond({200, "application/json", *std::move(body), {}});
+                });
 }
 
 }  // namespace

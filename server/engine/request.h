@@ -84,6 +84,7 @@ class TokenSink {
 // Immutable once submitted.
 struct Request {
   RequestId id;
+  RequestId group;              // requests of one answer have the same; 0: alone
   std::vector<TokenId> prompt;  // never empty
   SamplingParams sampling;
   int32_t choice = 0;       // which of the n answers to the prompt

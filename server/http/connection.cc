@@ -93,6 +93,8 @@ void Connection::on_header(Error error) {
   is_head_ = false;
   http_1_0_ = false;
   request_ = Request();
+  match_ = Router::Match();
+  body_bytes_ = -1;
   has_body_ = true;  // until the framing is understood
   if (error == beast::http::error::end_of_stream) return close();
   if (error == beast::http::error::partial_message) return close();
@@ -240,6 +242,7 @@ void Connection::on_body(Error error) {
 
 void Connection::dispatch() {
   request_.body = std::move(parser_->get().body());
+  if (match_.route->admitted) body_bytes_ = std::ssize(request_.body);
   begin_answer();
   answer_ticket_ = std::make_shared<engine::AdmissionTicket>(std::exchange(ticket_, {}));
   auto exchange = std::make_shared<Exchange>(shared_from_this(), std::exchange(request_, Request()),
@@ -263,7 +266,18 @@ void Connection::refuse_with(Response response) {
   ticket_ = engine::AdmissionTicket();
   if (has_body_) keep_alive_ = false;
   begin_answer();
+  tell_answer(response.status, true);
   write_response(std::move(response));
+}
+
+void Connection::tell_answer(int status, bool by_listener) {
+  state_->options.on_answer({.id = request_.id,
+                             .route = match_.route == nullptr ? "" : match_.route->path,
+                             .method = request_.method,
+                             .path = request_.path,
+                             .status = status,
+                             .body_bytes = body_bytes_,
+                             .by_listener = by_listener});
 }
 
 void Connection::begin_answer() {
@@ -275,19 +289,21 @@ void Connection::begin_answer() {
   last_queued_ = false;
 }
 
-void Connection::post_response(Response response) {
+void Connection::post_response(Response response, bool by_listener) {
   asio::post(socket_.get_executor(),
-             [self = shared_from_this(), response = std::move(response)]() mutable {
+             [self = shared_from_this(), by_listener, response = std::move(response)]() mutable {
                if (self->closed_ || !self->answering_ || self->last_queued_) return;
+               self->tell_answer(response.status, by_listener);
                self->write_response(std::move(response));
              });
 }
 
 void Connection::post_dropped() {
   if (state_->draining.load()) {
-    return post_response(state_->options.make_error(503, "The server is shutting down."));
+    return post_response(state_->options.make_error(503, "The server is shutting down."), true);
   }
-  post_response(state_->options.make_error(500, "The request was dropped by a fault in here."));
+  post_response(state_->options.make_error(500, "The request was dropped by a fault in here."),
+                true);
 }
 
 void Connection::post_abort() {
@@ -315,6 +331,7 @@ void Connection::write_response(Response response) {
 void Connection::post_stream_head(Response head) {
   asio::post(socket_.get_executor(), [self = shared_from_this(), head = std::move(head)] {
     if (self->closed_ || !self->answering_ || self->last_queued_) return;
+    self->tell_answer(head.status, false);
     // Before HTTP/1.1 there are no chunks: the end of the connection ends the stream.
     if (self->http_1_0_ || self->state_->draining.load()) self->keep_alive_ = false;
     self->queue(response_head(head, {.keep_alive = self->keep_alive_,
@@ -502,7 +519,10 @@ void Connection::close() {
   closed_ = true;
   disarm();
   probe_timer_.cancel();
-  if (answering_) state_->n_busy.fetch_sub(1);
+  if (answering_) {
+    state_->n_busy.fetch_sub(1);
+    if (!head_sent_) tell_answer(499, false);
+  }
   answering_ = false;
   ticket_ = engine::AdmissionTicket();
   answer_ticket_.reset();

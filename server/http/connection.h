@@ -64,7 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
 
   // Any thread; called by the exchange that is being answered.
-  void post_response(Response response);
+  // by_listener: no handler made it.
+  void post_response(Response response, bool by_listener = false);
   void post_dropped();
   void post_abort();
   void post_stream_head(Response head);
@@ -91,6 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse(int status, std::string_view message);
   void refuse_with(Response response);
   void begin_answer();
+  void tell_answer(int status, bool by_listener);
   void write_response(Response response);
   void queue(std::string bytes);
   void flush();
@@ -133,6 +135,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int64_t ticket_bytes_ = 0;
   std::chrono::steady_clock::time_point body_start_;
   bool has_body_ = false;
+  int64_t body_bytes_ = -1;  // of a body that was read whole
   bool http_1_0_ = false;
   bool keep_alive_ = false;
   bool is_head_ = false;

@@ -21,6 +21,17 @@ namespace pagoda::http {
 // while their descriptors and buffers stay bounded.
 inline constexpr int64_t kMaxConnections = 12'000;
 
+// An answer whose head is about to be written. The views live for the call.
+struct Answered {
+  std::string_view id;
+  std::string_view route;  // the path of its route; empty: it has none
+  std::string_view method;
+  std::string_view path;     // as the client wrote it
+  int status = 200;          // 499: the client left before there was an answer
+  int64_t body_bytes = -1;   // of the request that came to a handler and has a body
+  bool by_listener = false;  // it did not come from a handler
+};
+
 struct ServerOptions {
   int32_t n_threads = 2;
   // One more is accepted and closed at once, so that it is told and does not wait in the kernel.
@@ -38,6 +49,8 @@ struct ServerOptions {
   std::chrono::milliseconds write_timeout{30'000};
   // The body of an error that the listener itself answers.
   std::function<Response(int status, std::string_view message)> make_error = {};
+  // Told of every answer, on an I/O thread; must not wait.
+  std::function<void(const Answered&)> on_answer = [](const Answered&) {};
 };
 
 // Any thread may call. Owns its threads; handlers run on them.
@@ -61,6 +74,8 @@ class Server {
   void drain();
   // Answers that are not yet written to the end.
   int64_t n_busy() const;
+  // Idle ones included.
+  int64_t n_connections() const;
   // Closes everything and joins the threads. Handlers run no more after it.
   void stop();
 

@@ -135,6 +135,9 @@ class Simulator {
       engine_.cancel(sent.request.id);
     } else if (what <= 57) {
       clock_.advance_us(pick(0, 5'000'000));
+    } else if (what == 58 && chance(30)) {
+      drained_ = true;
+      engine_.drain();
     }
     for (int32_t n = pick(0, 12); n > 0 && result_.failure.empty(); --n) step();
   }
@@ -142,6 +145,7 @@ class Simulator {
   void submit() {
     engine::Request request;
     request.id = RequestId(sent_.size() + 1);
+    if (chance(20)) request.group = RequestId(1 + sent_.size() / 4);
     request.prompt = make_prompt();
     const int32_t room = max_len() - static_cast<int32_t>(request.prompt.size());
     request.sampling.max_tokens = pick(room > 0 ? 1 : 0, std::min(room, chance(80) ? 24 : 200));
@@ -220,6 +224,11 @@ class Simulator {
     const bool worked = engine_.step();
     clock_.advance_us(1000);
     cache_.check();
+    const engine::EngineStats shown = engine_.stats();
+    if (shown.n_running != metrics_.requests.n_running() ||
+        shown.n_waiting != metrics_.requests.n_waiting()) {
+      fail("the counts of requests are not those of the engine");
+    }
     for (size_t i = 0; i < sent_.size(); ++i) {
       if (sent_[i].sink->n_after_finish > 0)
         fail(fmt::format("request {}: events after its end", i));
@@ -238,11 +247,13 @@ class Simulator {
     if (!cache_.prefix_caching() && stats.n_free != stats.n_blocks) fail("blocks lost at rest");
     if (!engine_.idle()) fail("requests live at rest");
     for (size_t i = 0; i < sent_.size() && result_.failure.empty(); ++i) check_answer(i);
-    if (metrics_.started.Value() != static_cast<double>(sent_.size()))
-      fail("started count is wrong");
-    double finished = 0;
-    for (const auto* counter : metrics_.finished) finished += counter->Value();
-    if (finished != static_cast<double>(sent_.size())) fail("finished counts are wrong");
+    const auto n_sent = static_cast<int64_t>(sent_.size());
+    if (metrics_.requests.n_started() != n_sent) fail("started count is wrong");
+    int64_t n_finished = 0;
+    for (const FinishReason reason : engine::kFinishReasons) {
+      n_finished += metrics_.requests.n_finished(reason);
+    }
+    if (n_finished != n_sent) fail("finished counts are wrong");
   }
 
   HashRunner::SoloAnswer solo_answer(const engine::Request& request) const {
@@ -278,7 +289,10 @@ class Simulator {
       ++result_.n_aborted;
       const bool stuck =
           solo.is_stuck && absl::IsInvalidArgument(sink.error) && sink.tokens.size() == want.size();
-      const bool expected = sent_[i].cancelled || request.deadline_us != 0 || stuck;
+      // What had begun when the engine was drained goes on.
+      const bool refused = drained_ && sink.tokens.empty() && absl::IsUnavailable(sink.error);
+      const bool expected =
+          sent_[i].cancelled || request.deadline_us != 0 || stuck || refused;
       if (!expected) {
         return fail(fmt::format("request {} ended by {}", i, base::message_of(sink.error)));
       }
@@ -316,6 +330,7 @@ class Simulator {
   cache::KvCache cache_;
   std::vector<std::vector<int32_t>> stems_;
   std::vector<Sent> sent_;
+  bool drained_ = false;
   SimResult result_;
   engine::Engine engine_;
 };

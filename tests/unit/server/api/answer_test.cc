@@ -159,7 +159,7 @@ GenerationRequest chat() {
 
 // The parts of an emoji have bytes of their own, and names that are valid UTF-8.
 TEST(ChatAnswer, WholeWithTheBytesOfParts) {
-  ChatAnswer answer({"chatcmpl-1", "m", 7}, chat(), {0, 1}, tokenizer());
+  ChatAnswer answer({"chatcmpl-1", "m", 7}, chat(), {false, "", {0, 1}}, tokenizer());
   (void)answer.begin(0, {});
   OutputDelta delta = piece("😊", {2, 3, 4});
   delta.logprobs = {{2, -0.5F, {{0, -0.25F}}, 2}, {3, -1.0F, {{3, -1.0F}}, 1}, {4, -1.0F, {}, 1}};
@@ -182,7 +182,7 @@ TEST(ChatAnswer, WholeWithTheBytesOfParts) {
 TEST(ChatAnswer, Events) {
   GenerationRequest request = chat();
   request.stream = request.return_token_ids = true;
-  ChatAnswer answer({"chatcmpl-1", "m", 7}, request, {0, 1}, tokenizer());
+  ChatAnswer answer({"chatcmpl-1", "m", 7}, request, {false, "", {0, 1}}, tokenizer());
   std::string stream = answer.begin(0, {});
   OutputDelta half = piece("", {2});
   half.logprobs = {{2, -0.5F, {}, 1}};
@@ -215,7 +215,7 @@ TEST(ChatAnswer, Events) {
 TEST(ChatAnswer, UsageInEveryChunkWhereItIsWanted) {
   GenerationRequest request;
   request.stream = request.include_usage = request.continuous_usage = true;
-  ChatAnswer answer({"chatcmpl-1", "m", 7}, request, {0, 1}, tokenizer());
+  ChatAnswer answer({"chatcmpl-1", "m", 7}, request, {false, "", {0, 1}}, tokenizer());
   std::string stream = answer.begin(0, {});
   stream += answer.add(0, piece("a", {0}));
   stream += answer.add(0, piece("b", {0}));
