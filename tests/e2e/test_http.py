@@ -56,7 +56,7 @@ def test_no_such_route(server):
     answer = requests.get(server.url + "/nowhere")
     assert answer.status_code == 404 and answer.json()["error"]["code"] == "not_found"
     answer = requests.get(server.url + "/v1/completions")
-    assert answer.status_code == 405 and answer.headers["Allow"] == "POST"
+    assert answer.status_code == 405 and answer.headers["Allow"] == "POST, OPTIONS"
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
