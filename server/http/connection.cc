@@ -185,6 +185,10 @@ bool Connection::check_framing() {
   if (n_codings + n_lengths > 1) {
     return refused(400, "A body's end is told by one Content-Length or one Transfer-Encoding.");
   }
+  const std::string_view digits = request_.header("content-length");
+  if (!std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    return refused(400, "Content-Length is not one number.");
+  }
   if (n_codings > 0 && http_1_0_) {
     return refused(400, "A request of HTTP/1.0 has no Transfer-Encoding.");
   }

@@ -136,6 +136,8 @@ void Server::drain() { impl_->state->draining.store(true); }
 
 int64_t Server::n_busy() const { return impl_->state->n_busy.load(); }
 
+int64_t Server::n_connections() const { return impl_->state->n_connections.load(); }
+
 void Server::stop() {
   impl_->io.stop();
   for (std::thread& thread : impl_->threads) thread.join();

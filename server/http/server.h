@@ -69,6 +69,8 @@ class Server {
   void drain();
   // Answers that are not yet written to the end.
   int64_t n_busy() const;
+  // Connections that are open, idle ones included.
+  int64_t n_connections() const;
   // Closes everything and joins the threads. Handlers run no more after it.
   void stop();
 
