@@ -261,9 +261,9 @@ TEST_F(EngineTest, AbortAllTellsEverybodyWhy) {
 }
 
 TEST_F(EngineTest, StopEndsARunningAnswerAfterItsStep) {
-  make(64, 1, 64);
-  Request running = request(10, 1000);
-  Request waiting = request(10, 1000);
+  make(1024, 1, 64);  // more tokens than can be drawn before the stop arrives
+  Request running = request(10, 16000);
+  Request waiting = request(10, 16000);
   ASSERT_TRUE(engine_->submit(running).ok());
   ASSERT_TRUE(engine_->submit(waiting).ok());
   std::thread engine_thread([&] { engine_->run(); });
@@ -271,7 +271,7 @@ TEST_F(EngineTest, StopEndsARunningAnswerAfterItsStep) {
   engine_->stop();
   engine_thread.join();
   for (const Request& r : {running, waiting}) EXPECT_TRUE(sink_of(r)->finished());
-  EXPECT_LT(sink_of(running)->tokens().size(), 1000U);
+  EXPECT_LT(sink_of(running)->tokens().size(), 16000U);
 }
 
 TEST_F(EngineTest, OnlyThePromptIsComputedWhenNoTokenIsWanted) {
