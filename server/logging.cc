@@ -41,17 +41,26 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    line_.clear();
-    // What is left of a torn line ends, so that this one can be read.
-    if (torn_) line_.push_back('\n');
-    formatter_->format(message, line_);
-    if (line_.size() > 0 && !write(std::string_view(line_.data(), line_.size()))) {
+    if (n_lost_ > 0) {
+      const std::string text = fmt::format("{} log lines could not be written", n_lost_);
+      if (say({"pagoda", spdlog::level::warn, text})) n_lost_ = 0;
+    }
+    if (n_lost_ > 0 || !say(message)) {
+      ++n_lost_;
       n_dropped.fetch_add(1);
     }
   }
   void flush_() override {}
 
  private:
+  bool say(const spdlog::details::log_msg& message) {
+    line_.clear();
+    // What is left of a torn line ends, so that this one can be read.
+    if (torn_) line_.push_back('\n');
+    formatter_->format(message, line_);
+    return write(std::string_view(line_.data(), line_.size()));
+  }
+
   // False when not all of it went out.
   bool write(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -67,6 +76,7 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   const int descriptor_;
+  int64_t n_lost_ = 0;  // lines since the last that was written
   bool torn_ = false;
   spdlog::memory_buf_t line_;
 };

@@ -19,7 +19,8 @@ enum class LogFormat : uint8_t { kText, kJson };
 //
 // A message is one line in either, whatever it contains. A line that can't be written at once,
 // because the disk is full, the reader of a pipe is slow or stderr is closed, is dropped and
-// counted: a log never stops or ends the server. Before any thread that logs.
+// counted, and the count is a line of its own once lines can be written again: a log never stops or
+// ends the server. Before any thread that logs.
 void set_up_logging(const std::string& level, LogFormat format);
 
 // A line with fields of its own. In text it is `text`; in JSON `msg` and the fields, whose names

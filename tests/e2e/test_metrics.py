@@ -40,7 +40,8 @@ def adds_up(text):
     now = samples(text)
     finished = sum(n for (name, _), n in now.items() if name == "pagoda_requests_finished_total")
     running = now["pagoda_requests_running", ()]
-    by_len = sum(n for (name, _), n in now.items() if name == "pagoda_requests_running_by_prompt_len")
+    by_len = sum(n for (name, _), n in now.items()
+                 if name == "pagoda_requests_running_by_prompt_len")
     assert by_len == running
     assert now["pagoda_requests_started_total", ()] == (
         finished + running + now["pagoda_requests_waiting", ()])
@@ -98,12 +99,12 @@ def test_mass_abort(start):
         received = b""
         while received.count(b"data: ") < 5:
             received += connection.recv(65536)
-    queued = [open_stream(server, prompt="word " * 600) for _ in range(2)]
+    queued = [open_stream(server, prompt="word " * 7000) for _ in range(2)]
     wait_for(lambda: value(scrape(server), "pagoda_requests_waiting") == 2)
     busy = scrape(server)
     adds_up(busy)
     assert value(busy, "pagoda_requests_running") == 4 and value(busy, "pagoda_kv_usage_ratio") > 0
-    for connection in running + queued:
+    for connection in queued + running:
         connection.close()
     wait_for(lambda: value(scrape(server), "pagoda_requests_finished_total", reason="abort") == 6)
     after = scrape(server)
@@ -112,11 +113,13 @@ def test_mass_abort(start):
         assert value(after, name) == 0, name
     for state in ("in_use", "promised"):
         assert value(after, "pagoda_kv_blocks", state=state) == 0
-    # The two that never ran are in no histogram, and the four only as far as they came.
-    for name, count in [("time_to_first_token_seconds", 4), ("request_queue_seconds", 4),
-                        ("request_prefill_seconds", 4), ("request_decode_seconds", 0),
-                        ("request_seconds", 0), ("request_run_seconds", 0),
-                        ("request_prompt_tokens", 0), ("request_generation_tokens", 0)]:
+    # The two that came to no token are in no histogram of an answer, and the four only as far as
+    # they came. (Of the two one may have begun when it was seen to be gone last.)
+    assert 4 <= value(after, "pagoda_request_queue_seconds_count") <= 6
+    for name, count in [("time_to_first_token_seconds", 4), ("request_prefill_seconds", 4),
+                        ("request_decode_seconds", 0), ("request_seconds", 0),
+                        ("request_run_seconds", 0), ("request_prompt_tokens", 0),
+                        ("request_generation_tokens", 0)]:
         assert value(after, f"pagoda_{name}_count") == count, name
     wait_for(lambda: value(scrape(server), "pagoda_admitted_requests") == 0)
     assert value(scrape(server), "pagoda_admitted_body_bytes") == 0
@@ -193,6 +196,10 @@ def test_http_requests_are_counted(start):
     for connection in held:
         connection.close()
     wait_for(lambda: value(scrape(server), "pagoda_admitted_requests") == 0)
+    left = open_stream(server, max_tokens=2000, stream=False)
+    wait_for(lambda: value(scrape(server), "pagoda_requests_running") == 1)
+    left.close()
+    wait_for(lambda: value(scrape(server), "pagoda_admitted_requests") == 0)
     assert server.post("/v1/completions", {}).status_code == 400
     assert server.post("/tokenize", {"prompt": "x"}).status_code == 200
     assert requests.get(server.url + "/nowhere/" + "x" * 300).status_code == 404
@@ -201,6 +208,7 @@ def test_http_requests_are_counted(start):
                if key[0] == "pagoda_http_requests_total"}
     assert counted["/v1/completions", "429"] == 3 and counted["/v1/completions", "400"] == 1
     assert counted["/v1/completions", "200"] == 2  # the heads of the streams
+    assert counted["/v1/completions", "499"] == 1  # left before there was an answer
     assert counted["/tokenize", "200"] == 1
     assert counted["none", "404"] == 1 and counted["none", "405"] == 1
     assert {route for route, _ in counted} <= {
@@ -277,12 +285,14 @@ def test_json_log(start):
     server = start("--log-format", "json", "--served-model-name", ODD_NAME, "--log-level", "debug")
     ids = ["plain-1", 'q"uote\\1', "bad id with blanks", "t\tab", "\u00e9\u00ff", "x" * 500]
     for name in ids:
-        requests.post(server.url + "/v1/completions", headers={"X-Request-Id": name.encode("latin-1")},
+        requests.post(server.url + "/v1/completions",
+                      headers={"X-Request-Id": name.encode("latin-1")},
                       json={"prompt": "secret words", "max_tokens": 2})
-    odd = b'{"model": "\xff\xfe"}', b"{", b'{"prompt": "x", "odd\\n\\u0000field": 1, "max_tokens": 1}'
+    odd = (b'{"model": "\xff\xfe"}', b"{",
+           b'{"prompt": "x", "odd\\n\\u0000field": 1, "max_tokens": 1}')
     for body in odd:
         requests.post(server.url + "/v1/completions", data=body)
-    for model in ('no\n"such', "\u0000\u001b[2J", "\ud83d\ude00" * 400):
+    for model in ('no\n"such', "\u0000\u001b[2J", "\ud83d\ude00" * 200):
         assert server.post("/v1/completions", {"prompt": "x", "model": model}).status_code == 404
     requests.get(server.url + "/no\x7fsuch/%0a\"route")
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -311,11 +321,11 @@ def test_json_log(start):
 def test_prompts_are_logged_when_asked_for(start):
     server = start("--log-format", "json", "--log-prompts")
     server.complete(prompt="secret words", max_tokens=1)
-    server.complete(prompt="word " * 3000, max_tokens=1)
+    server.complete(prompt="word " * 700, max_tokens=1)
     first, second = [r for r in map(json.loads, server.log().splitlines()) if r["msg"] == "prompt"]
     assert first["prompt"] == "secret words" and len(first["prompt_ids"]) == first["prompt_tokens"]
     assert len(second["prompt"]) == 2048 and len(second["prompt_ids"]) == 256
-    assert second["prompt_bytes"] == 15000 and second["prompt_tokens"] > 2999
+    assert second["prompt_bytes"] == 3500 and second["prompt_tokens"] >= 700
 
 
 def test_a_flood_of_refusals_does_not_fill_the_log(start):
