@@ -3,10 +3,10 @@
 #pragma once
 
 #include <prometheus/collectable.h>
-#include <prometheus/metric_family.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
 #include <array>

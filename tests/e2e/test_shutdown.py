@@ -165,6 +165,20 @@ def test_a_prompt_that_is_still_tokenized_is_not_waited_for(start):
     connection.close()
 
 
+def test_a_step_that_does_not_end_is_not_waited_for(start):
+    server = start("--shutdown-timeout", "100ms", "--threads", "1",
+                   "--max-num-batched-tokens", "8192")
+    data = json.dumps({"prompt": [19556] * 8000, "max_tokens": 2}).encode()
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                       + str(len(data)).encode() + b"\r\n\r\n" + data)
+    assert server.wait_metric("pagoda_requests_running", 1)
+    server.terminate()
+    assert server.process.wait(SECONDS) == 0
+    assert "the engine's step does not end; ending without 1 answers" in server.log()
+    connection.close()
+
+
 def test_while_the_model_loads(start):
     server = start("--threads", "1", ready=False)
 
