@@ -234,7 +234,9 @@ class Load:
             asker.transport.close()
 
 
-def run_load(port, rate, stop, results):
+def run_load(port, rate, go, stop, results):
+    go.wait()
+
     async def run():
         load = Load(port)
         await load.run(rate, stop)
@@ -247,13 +249,13 @@ def run_load(port, rate, stop, results):
 
 async def measure_capacity(server, n_at_once, seconds):
     """Short requests completed a second, with as many at once as run together."""
-    done, end = 0, time.perf_counter() + seconds
+    done, begin = 0, time.perf_counter()
 
     async def client(k):
         nonlocal done
         reader, writer = await asyncio.open_connection(HOST, server.port)
         i = k
-        while time.perf_counter() < end:
+        while time.perf_counter() < begin + seconds:
             writer.write(short_request(i))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -263,7 +265,7 @@ async def measure_capacity(server, n_at_once, seconds):
         writer.close()
 
     await asyncio.gather(*(client(k) for k in range(n_at_once)))
-    return done / seconds
+    return done / (time.perf_counter() - begin)
 
 
 # ---- A round ----
@@ -277,13 +279,16 @@ async def watch_engine(server, ages):
 
 async def run_window(server, options, rate):
     """The streams for a while, under a load or, with no rate, alone."""
-    streams = await open_streams(server, options.streams)
     process, load_result, ages = None, None, []
     if rate:
-        stop, results = multiprocessing.Event(), multiprocessing.Queue()
-        process = multiprocessing.Process(target=run_load,
-                                          args=(server.port, rate, stop, results))
+        # Before the streams are opened: it would inherit their connections and keep them open.
+        go, stop, results = multiprocessing.Event(), multiprocessing.Event(), multiprocessing.Queue()
+        process = multiprocessing.Process(
+            target=run_load, args=(server.port, rate, go, stop, results), daemon=True)
         process.start()
+    streams = await open_streams(server, options.streams)
+    if process:
+        go.set()
     watcher = asyncio.create_task(watch_engine(server, ages))
     await asyncio.sleep(0.5)
     begin = time.perf_counter()
