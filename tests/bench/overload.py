@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Do running streams keep their speed while ten times more is asked for than can be done?
 
-    tests/bench/overload.py [--rounds 7] [--seconds 15] [--streams 8] [--flags "--threads 2"]
+    tests/bench/overload.py [--rounds 7] [--seconds 15] [--streams 8] [--rate R] [--flags F]
 
 Starts a server whose --max-num-seqs is the number of streams, so that they fill the batch and
 whatever else comes waits or is refused: a difference in speed is then the cost of refusing, not of
@@ -282,7 +282,8 @@ async def run_window(server, options, rate):
     process, load_result, ages = None, None, []
     if rate:
         # Before the streams are opened: it would inherit their connections and keep them open.
-        go, stop, results = multiprocessing.Event(), multiprocessing.Event(), multiprocessing.Queue()
+        go, stop = multiprocessing.Event(), multiprocessing.Event()
+        results = multiprocessing.Queue()
         process = multiprocessing.Process(
             target=run_load, args=(server.port, rate, go, stop, results), daemon=True)
         process.start()
@@ -331,7 +332,7 @@ def run(options):
     try:
         n_blocks = server.blocks("free")
         capacity = asyncio.run(measure_capacity(server, options.streams, 4))
-        rate = OVERLOAD * capacity
+        rate = options.rate or OVERLOAD * capacity
         print(f"{capacity:.1f} short requests a second; the load is {rate:.0f} attempts a second",
               flush=True)
         rss_before = server.rss_bytes()
@@ -371,6 +372,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--rate", type=float, help="attempts a second, whatever the capacity")
     parser.add_argument("--flags", default="", help="more flags of the server")
     report = run(parser.parse_args())
     print(f"median ratio {report['median_ratio']:.2f}; memory {report['rss_before'] >> 20} MiB "
