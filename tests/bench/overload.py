@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Do running streams keep their speed while ten times more is asked for than can be done?
 
-    tests/bench/overload.py [--rounds 7] [--seconds 15] [--streams 8] [--flags "--threads 2"]
+    tests/bench/overload.py [--rounds 7] [--seconds 15] [--streams 8] [--rate R] [--flags F]
 
 Starts a server whose --max-num-seqs is the number of streams, so that they fill the batch and
 whatever else comes waits or is refused: a difference in speed is then the cost of refusing, not of
@@ -234,7 +234,9 @@ class Load:
             asker.transport.close()
 
 
-def run_load(port, rate, stop, results):
+def run_load(port, rate, go, stop, results):
+    go.wait()
+
     async def run():
         load = Load(port)
         await load.run(rate, stop)
@@ -247,13 +249,13 @@ def run_load(port, rate, stop, results):
 
 async def measure_capacity(server, n_at_once, seconds):
     """Short requests completed a second, with as many at once as run together."""
-    done, end = 0, time.perf_counter() + seconds
+    done, begin = 0, time.perf_counter()
 
     async def client(k):
         nonlocal done
         reader, writer = await asyncio.open_connection(HOST, server.port)
         i = k
-        while time.perf_counter() < end:
+        while time.perf_counter() < begin + seconds:
             writer.write(short_request(i))
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -263,7 +265,7 @@ async def measure_capacity(server, n_at_once, seconds):
         writer.close()
 
     await asyncio.gather(*(client(k) for k in range(n_at_once)))
-    return done / seconds
+    return done / (time.perf_counter() - begin)
 
 
 # ---- A round ----
@@ -277,13 +279,17 @@ async def watch_engine(server, ages):
 
 async def run_window(server, options, rate):
     """The streams for a while, under a load or, with no rate, alone."""
-    streams = await open_streams(server, options.streams)
     process, load_result, ages = None, None, []
     if rate:
-        stop, results = multiprocessing.Event(), multiprocessing.Queue()
-        process = multiprocessing.Process(target=run_load,
-                                          args=(server.port, rate, stop, results))
+        # Before the streams are opened: it would inherit their connections and keep them open.
+        go, stop = multiprocessing.Event(), multiprocessing.Event()
+        results = multiprocessing.Queue()
+        process = multiprocessing.Process(
+            target=run_load, args=(server.port, rate, go, stop, results), daemon=True)
         process.start()
+    streams = await open_streams(server, options.streams)
+    if process:
+        go.set()
     watcher = asyncio.create_task(watch_engine(server, ages))
     await asyncio.sleep(0.5)
     begin = time.perf_counter()
@@ -326,7 +332,7 @@ def run(options):
     try:
         n_blocks = server.blocks("free")
         capacity = asyncio.run(measure_capacity(server, options.streams, 4))
-        rate = OVERLOAD * capacity
+        rate = options.rate or OVERLOAD * capacity
         print(f"{capacity:.1f} short requests a second; the load is {rate:.0f} attempts a second",
               flush=True)
         rss_before = server.rss_bytes()
@@ -366,6 +372,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--rate", type=float, help="attempts a second, whatever the capacity")
     parser.add_argument("--flags", default="", help="more flags of the server")
     report = run(parser.parse_args())
     print(f"median ratio {report['median_ratio']:.2f}; memory {report['rss_before'] >> 20} MiB "

@@ -1,4 +1,4 @@
-"""Many connections and odd ones: ten thousand idle, 512 streams, slow senders, readers that stop."""
+"""Many connections and odd ones: 10,000 idle, 512 streams, slow senders, readers that stop."""
 import asyncio
 import contextlib
 import json
