@@ -54,7 +54,7 @@ server_pid() {
     if [[ $(cat "$folder/comm" 2>/dev/null) == pagoda &&
       $(readlink "$folder/ns/net" 2>/dev/null) == "$own" ]]; then
       printf '%s' "${folder#/proc/}"
-      return
+      return 0  # said in full: in a trap a bare return gives the status before it
     fi
   done
   return 1
@@ -68,8 +68,7 @@ clean_up() {
     kill "$network" 2>/dev/null || true
   fi
   if command -v buildah >/dev/null; then
-    bh rm --all >/dev/null 2>&1 || true
-    bh rmi --all --force >/dev/null 2>&1 || true
+    bh rm --all >/dev/null 2>&1 || true  # undoes mounts; the rest is files of $work
   fi
   [[ -n $outer_stages ]] || { print_stages && rm -f "$PAGODA_STAGES"; }
   rm -rf --one-file-system -- "$work" || true
@@ -149,7 +148,11 @@ status_of() {
 wait_ready() {
   local deadline=$((SECONDS + ready_seconds))
   until [[ $(status_of /health) == 200 ]]; do
-    if ! kill -0 "$1" 2>/dev/null || ((SECONDS > deadline)); then
+    if ! kill -0 "$1" 2>/dev/null; then
+      tail -n 20 "$2" >&2
+      die "the server ended before it was ready; its last lines are above."
+    fi
+    if ((SECONDS > deadline)); then
       tail -n 20 "$2" >&2
       die "/health did not become 200 within $ready_seconds s; the server's last lines are above."
     fi
