@@ -68,8 +68,9 @@ struct KvShape {
   KvView page;  // layers of a group, heads, head_dim, dtype, page layout; no base and no blocks
 };
 
-// Called by the engine thread alone. forward() may return before the work is done; what the inputs
-// point at is not read after it returns. KV is written to the view given at construction.
+// Called by the engine thread alone, but for the sizes: they never change, and any thread may ask.
+// forward() may return before the work is done; what the inputs point at is not read after it
+// returns. KV is written to the view given at construction.
 class ModelRunner {
  public:
   virtual ~ModelRunner() = default;
