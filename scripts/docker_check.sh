@@ -69,6 +69,7 @@ clean_up() {
   fi
   if command -v buildah >/dev/null; then
     bh rm --all >/dev/null 2>&1 || true  # undoes mounts; the rest is files of $work
+    umount "$work/store/overlay" 2>/dev/null || true  # overlay mounts its folder on itself
   fi
   [[ -n $outer_stages ]] || { print_stages && rm -f "$PAGODA_STAGES"; }
   rm -rf --one-file-system -- "$work" || true
