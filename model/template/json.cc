@@ -122,7 +122,7 @@ class JsonWriter {
     for (size_t at = 0; at < text.bytes.size();) {
       const auto byte = static_cast<unsigned char>(text.bytes[at]);
       const bool is_plain = byte >= 0x20 && byte != '"' && byte != '\\' &&
-                            (byte < 0x80 || !style_.ensure_ascii);
+                            (byte < 0x7F || !style_.ensure_ascii);
       if (is_plain) {
         ++at;
         continue;

@@ -132,6 +132,8 @@ class Lexer {
   }
 
   void lex_comment(size_t begin) {
+    // Right at the end of the source jinja2 lets an open comment or raw block pass.
+    if (begin >= source_.size()) return advance_to(source_.size());
     const size_t hash = find(source_, "#}", begin);
     if (hash == std::string_view::npos) fail_at(line_, "a comment has no end");
     const char sign = hash > begin ? source_[hash - 1] : ' ';
@@ -157,6 +159,7 @@ class Lexer {
   void lex_raw(size_t begin) {
     const int32_t line = line_;
     advance_to(begin);
+    if (begin >= source_.size()) return;
     for (size_t tag = find(source_, "{%", begin); tag != std::string_view::npos;
          tag = find(source_, "{%", tag + 1)) {
       workspace_.tick();

@@ -11,10 +11,14 @@ namespace pagoda::model::jinja {
 
 namespace {
 
+Value make_view(Workspace& workspace, const Value& self, DictView::Part part) {
+  return {.kind = Kind::kDictView, .view = workspace.make<DictView>(DictView{self.dict, part})};
+}
+
 template <DictView::Part part>
 Value dict_view(Workspace& workspace, const Value& self, const Arguments& arguments) {
   bind<0>("the method", arguments, {});
-  return {.kind = Kind::kDictView, .view = workspace.make<DictView>(DictView{self.dict, part})};
+  return make_view(workspace, self, part);
 }
 
 Value dict_get(Workspace& workspace, const Value& self, const Arguments& arguments) {

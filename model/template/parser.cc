@@ -294,21 +294,20 @@ Expression* Parser::parse_dict() {
   return node;
 }
 
-bool Parser::at_tuple_end(std::string_view end_name) const {
+bool Parser::at_tuple_end() const {
   const Token& token = current();
   return token.is(TokenKind::kVariableEnd) || token.is(TokenKind::kBlockEnd) ||
-         token.is_operator(")") || (!end_name.empty() && token.is_name(end_name));
+         token.is_operator(")");
 }
 
-Expression* Parser::parse_tuple(bool with_condition, bool in_parentheses,
-                                std::string_view end_name) {
+Expression* Parser::parse_tuple(bool with_condition, bool in_parentheses) {
   const Nesting nesting(*this);
   const int32_t line = current().line;
   std::vector<Expression*> items;
   bool is_tuple = false;
   for (;;) {
     if (!items.empty()) expect_operator(",");
-    if (at_tuple_end(end_name)) break;
+    if (at_tuple_end()) break;
     items.push_back(with_condition ? parse_expression() : parse_or());
     if (!current().is_operator(",")) break;
     is_tuple = true;

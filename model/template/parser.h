@@ -77,7 +77,7 @@ class Parser {
   Statement* parse_with();
   Statement* parse_print();
   std::span<Parameter> parse_parameters();
-  Target parse_target(bool with_namespace, std::string_view end_name = {});
+  Target parse_target(bool with_namespace);
   Target parse_target_item(bool with_namespace);
   Target to_target(const Expression* expression) const;
   std::string_view parse_target_name();
@@ -108,8 +108,8 @@ class Parser {
   Expression* parse_list();
   Expression* parse_dict();
   // Expressions with commas between; without parentheses an empty one is refused.
-  Expression* parse_tuple(bool with_condition, bool in_parentheses, std::string_view end_name = {});
-  bool at_tuple_end(std::string_view end_name) const;
+  Expression* parse_tuple(bool with_condition, bool in_parentheses);
+  bool at_tuple_end() const;
   CallArguments parse_arguments();
   std::string_view parse_dotted_name();
 

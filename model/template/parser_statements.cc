@@ -97,9 +97,9 @@ Statement* Parser::parse_statement() {
 
 Statement* Parser::parse_for() {
   auto* node = make<ForStatement>(StatementKind::kFor, take().line);
-  node->target = parse_target(false, "in");
+  node->target = parse_target(false);
   expect_name("in");
-  node->iterable = parse_tuple(false, false, "recursive");
+  node->iterable = parse_tuple(false, false);
   if (take_name("if")) node->test = parse_expression();
   node->is_recursive = take_name("recursive");
   node->body = parse_body(kForEnds, false);
@@ -240,13 +240,13 @@ std::string_view Parser::parse_target_name() {
 }
 
 // Names, and tuples of them; with_namespace also ns.name.
-Target Parser::parse_target(bool with_namespace, std::string_view end_name) {
+Target Parser::parse_target(bool with_namespace) {
   const int32_t line = current().line;
   std::vector<Target> items;
   bool is_tuple = false;
   for (;;) {
     if (!items.empty()) expect_operator(",");
-    if (at_tuple_end(end_name)) break;
+    if (at_tuple_end()) break;
     items.push_back(parse_target_item(with_namespace));
     if (!current().is_operator(",")) break;
     is_tuple = true;

@@ -102,7 +102,6 @@ Value do_indent(Workspace& workspace, const Value& value, const Arguments& argum
 Value do_truncate(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [length_value, killwords, end_value, leeway_value] =
       bind<4>("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const Text& text = required_text(value, "truncate");
   const Text dots{.bytes = "...", .is_ascii = true};
   const Text* given_end = optional_text(end_value, "end");
   const Text& end = given_end == nullptr ? dots : *given_end;
@@ -112,8 +111,10 @@ Value do_truncate(Workspace& workspace, const Value& value, const Arguments& arg
   const auto end_length = static_cast<int64_t>(length(end));
   if (max_length < end_length) fail("truncate() needs a length of at least {}", end_length);
   if (leeway < 0) fail("truncate() needs a leeway of at least 0");
-  const auto size = static_cast<int64_t>(length(text));
-  if (size - leeway <= max_length) return value;
+  // What fits is given back whatever it is.
+  const auto size = length(value);
+  if (size && *size - leeway <= max_length) return value;
+  const Text& text = required_text(value, "truncate");
   const Text* cut = sub_text(workspace, text, 0,
                              offset_of(text, static_cast<size_t>(max_length - end_length)));
   if (!flag(killwords)) {

@@ -75,7 +75,7 @@ std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text,
   size_t at = skip(text, 0, true);
   while (at < text.bytes.size()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
-      parts.push_back(part(workspace, text, at, skip_back(text, text.bytes.size(), true)));
+      parts.push_back(part(workspace, text, at, text.bytes.size()));
       return parts;
     }
     const size_t end = skip(text, at, false);
@@ -91,7 +91,7 @@ std::vector<const Text*> split_right_at_spaces(Workspace& workspace, const Text&
   size_t at = skip_back(text, text.bytes.size(), true);
   while (at > 0) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
-      parts.push_back(part(workspace, text, skip(text, 0, true), at));
+      parts.push_back(part(workspace, text, 0, at));
       break;
     }
     const size_t begin = skip_back(text, at, false);

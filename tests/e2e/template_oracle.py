@@ -2,6 +2,7 @@
 templates at random."""
 
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -20,8 +21,11 @@ NOW = 1_722_510_245  # 2024-08-01 11:04:05 UTC
 # What jinja2 renders and we refuse, by what our message says.
 INTENDED = {
     "integers beyond 64 bits": "does not fit into 64 bits",
+    "complex numbers": "a negative number to a fractional power",
+    "templates of several parts": "a chat template stands alone",
     "digits by the million": "too wide a field",
     "methods nobody calls in templates": "not supported in templates",
+    "constants sliced that have no parts, folded by jinja2 to nothing": "cannot be sliced",
 }
 # What Python prints with an address or as its own class, which no template can mean.
 NO_MEANING = (" at 0x", "<built-in method", "<function", "<class '")
@@ -69,13 +73,18 @@ def make_environment():
 ENVIRONMENT = make_environment()
 
 
+@functools.lru_cache(maxsize=64)
+def compile_by_jinja(source):
+    return ENVIRONMENT.from_string(source)
+
+
 def by_jinja(case):
     """{"text"} or {"error", "stage"}, as the tool answers."""
     stage = "compile"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            template = ENVIRONMENT.from_string(case["template"])
+            template = compile_by_jinja(case["template"])
             stage = "render"
             return {"text": template.render(**json.loads(json.dumps(case["data"])))}
     except Exception as error:  # anything that a template may make Python raise
@@ -209,6 +218,101 @@ class Generator(random.Random):
             return f"({sub()}, {sub()})"
         return f"{sub()}.{self.choice(['b', 'a', 'items', 'n', 'index', 'last', 'length', 'role'])}"
 
+    def text(self, depth):
+        if depth == 0:
+            return self.choice(["s", "t", "u", "e", "q", *self.TEXTS])
+        kind = self.randrange(10)
+        one = self.text(depth - 1)
+        if kind == 0:
+            return self.text(0)
+        if kind < 3:
+            return f"{one}|" + self.choice(["upper", "lower", "trim", "title", "capitalize", "e",
+                                            "replace('l', 'L')", "indent(2)", "string", "safe",
+                                            "truncate(6)", "truncate(7, true)", "urlencode",
+                                            "reverse", "center(30)", "default('x', true)"])
+        if kind < 5:
+            return f"{one}." + self.choice(["upper()", "strip()", "lower()", "title()", "rstrip('ld')",
+                                            "replace('o', '0')", "swapcase()", "zfill(20)",
+                                            "removeprefix('He')", "split(',')[-1]", "lstrip()",
+                                            "split()[0]", "partition(' ')[2]", "rjust(9, '*')"])
+        if kind == 5:
+            return f"({one} {self.choice('~+')} {self.text(depth - 1)})"
+        if kind == 6:
+            return f"({one} ~ {self.value(depth - 1)})"
+        if kind == 7:
+            return f"{one}[{self.choice(['1:', ':-2', '::-1', '2:5', '::2', '-3:', '0:0'])}]"
+        if kind == 8:
+            return self.value(depth - 1) + self.choice(["|string", "|tojson", "|tojson(indent=1)"])
+        return f"{self.items(depth - 1)}|join({self.text(0)})"
+
+    def number(self, depth):
+        if depth == 0:
+            return self.choice(["n", "m", "z", "f", "1", "2", "0.5", "-4", "h", "g", "b"])
+        kind = self.randrange(6)
+        one = self.number(depth - 1)
+        if kind < 3:
+            return f"({one} {self.choice('+-*')} {self.number(depth - 1)})"
+        if kind == 3:
+            return f"({one} {self.choice(['/', '//', '%', '**'])} {self.choice(['2', '3', '1.5'])})"
+        if kind == 4:
+            return f"{one}|" + self.choice(["abs", "int", "float", "round", "round(1, 'floor')"])
+        return f"{self.choice([self.text, self.items])(depth - 1)}|length"
+
+    def items(self, depth):
+        if depth == 0:
+            return self.choice(["l", "k", "w", "mixed", "[1, 2]", "('a', 'b')", "range(4)"])
+        kind = self.randrange(8)
+        one = self.items(depth - 1)
+        if kind == 0:
+            return f"[{self.value(depth - 1)}, {self.value(depth - 1)}]"
+        if kind == 1:
+            return f"{one}[{self.choice(['1:', ':-1', '::-1', '::2', '5:'])}]"
+        if kind == 2:
+            return f"({one}|list + {self.items(depth - 1)}|list)"
+        if kind == 3:
+            return self.text(depth - 1) + self.choice([".split()", ".splitlines()", ".split('l', 1)",
+                                                       "|list", ".rsplit('o', 1)"])
+        if kind == 4:
+            return "r|" + self.choice(["map(attribute='n')|list", "selectattr('v', 'gt', 1)|list",
+                                       "sort(attribute='v,n')", "groupby('n')", "sort('v', true)",
+                                       "rejectattr('t')|map(attribute='v')|list", "batch(2)|list",
+                                       "map(attribute='t.k', default=0)|list", "unique('n')|list"])
+        if kind == 5:
+            return self.choice(["d.items()|list", "d|dictsort", "d.keys()|list", "d|items|list",
+                                "k|sort", "k|sort(case_sensitive=true)", "k|unique|list"])
+        return f"{one}|" + self.choice(["list", "select|list", "reject('string')|list",
+                                        "map('string')|list", "map('tojson')|list",
+                                        "select('number')|list", "reverse|list", "slice(2)|list"])
+
+    def condition(self, depth):
+        if depth == 0:
+            return self.choice(["b", "c", "x is none", "nope is defined", "i is defined", "w", "s"])
+        kind = self.randrange(7)
+        if kind == 0:
+            return f"{self.number(depth - 1)} {self.choice(['<', '>=', '==', '!='])} {self.number(depth - 1)}"
+        if kind == 1:
+            return f"{self.text(0)} {self.choice(['in', 'not in'])} {self.text(depth - 1)}"
+        if kind == 2:
+            return f"({self.condition(depth - 1)} {self.choice(['and', 'or'])} {self.condition(depth - 1)})"
+        if kind == 3:
+            return f"not {self.condition(depth - 1)}"
+        if kind == 4:
+            return f"{self.value(depth - 1)} is {self.choice(['', 'not '])}{self.choice(self.TESTS[:13])}"
+        if kind == 5:
+            return f"{self.choice(['1', self.text(0), 'none'])} in {self.items(depth - 1)}"
+        return f"{self.text(depth - 1)}.{self.choice(['startswith', 'endswith'])}({self.text(0)})"
+
+    def value(self, depth):
+        """An expression that mostly makes sense."""
+        kind = self.randrange(12)
+        if kind == 0:
+            return self.expression(depth)
+        if kind == 1:
+            return self.choice(["d", "o", "x", "nope", "d.a[1].k", "messages[-1].tool_calls", "r[0]['t']"])
+        if kind == 2:
+            return f"({self.value(max(depth - 1, 0))} if {self.condition(depth)} else {self.text(depth)})"
+        return self.choice([self.text, self.text, self.number, self.items, self.condition])(depth)
+
     def blank(self):
         return self.choice(["", "", "\n", " ", "\n  ", "  \n", "\n\n", "\t"])
 
@@ -225,21 +329,21 @@ class Generator(random.Random):
             return self.choice(["text", "a\nb", " ", "\n", "x "]) + self.blank()
         if kind < 5:
             sign = self.choice(["", "-"])
-            return f"{{{{{sign} {self.expression(2)} {self.choice(['', '-'])}}}}}{self.blank()}"
+            return f"{{{{{sign} {self.value(2)} {self.choice(['', '-'])}}}}}{self.blank()}"
         if kind < 7:
             name = self.choice(["y", "i", "s", "n", "y, i", "ns.v"])
-            return self.tag(f"set {name} = {self.expression(2)}")
+            return self.tag(f"set {name} = {self.value(2)}")
         inner = lambda: self.body(depth - 1)  # noqa: E731
         if kind < 9:
-            elif_part = self.choice(["", self.tag(f"elif {self.expression(1)}") + inner()])
+            elif_part = self.choice(["", self.tag(f"elif {self.condition(1)}") + inner()])
             else_part = self.choice(["", self.tag("else") + inner()])
-            return (self.tag(f"if {self.expression(2)}") + inner() + elif_part + else_part +
+            return (self.tag(f"if {self.condition(2)}") + inner() + elif_part + else_part +
                     self.tag("endif"))
         if kind < 13:
             target = self.choice(["i", "i", "y", "i, y"])
             source = self.choice(["l", "k", "r", "messages", "d", "d.items()", "s", "mixed", "w",
-                                  "range(3)", "l|select", self.expression(1)])
-            test = self.choice(["", "", f" if {self.expression(1)}", " if i", " if i is defined"])
+                                  "range(3)", "l|select", self.value(1)])
+            test = self.choice(["", "", f" if {self.condition(1)}", " if i", " if i is defined"])
             loop = self.choice(["", "{{ loop.index }}", "{{ loop.last }}{{ loop.first }}",
                                 "{{ loop.length }}/{{ loop.revindex }}",
                                 "{{ loop.previtem }}{{ loop.nextitem }}",
@@ -254,11 +358,11 @@ class Generator(random.Random):
             return (self.tag(f"macro {name}(p, i=1)") + "{{ p }}{{ i }}" +
                     self.choice(["{{ varargs }}", "{{ kwargs }}", "{{ caller() }}", ""]) + inner() +
                     self.tag("endmacro") +
-                    self.choice([f"{{{{ {name}({self.expression(1)}) }}}}",
-                                 f"{{{{ {name}(1, i={self.expression(1)}) }}}}",
+                    self.choice([f"{{{{ {name}({self.value(1)}) }}}}",
+                                 f"{{{{ {name}(1, i={self.value(1)}) }}}}",
                                  self.tag(f"call {name}(2)") + inner() + self.tag("endcall")]))
         if kind == 14:
-            return self.tag(f"with y = {self.expression(1)}") + inner() + self.tag("endwith")
+            return self.tag(f"with y = {self.value(1)}") + inner() + self.tag("endwith")
         if kind == 15:
             return (self.tag(f"set y{self.choice(['', '|upper', '|trim'])}") + inner() +
                     self.tag("endset") + "{{ y }}")
@@ -271,8 +375,8 @@ class Generator(random.Random):
 
 def random_expressions(seed, n):
     generator = Generator(seed)
-    return [{"template": "{{ " + generator.expression(generator.randrange(1, 4)) + " }}",
-             "data": DATA} for _ in range(n)]
+    return [{"template": "{{ " + (generator.expression if i % 2 else generator.value)(generator.randrange(1, 4)) + " }}",
+             "data": DATA} for i in range(n)]
 
 
 def random_templates(seed, n):
