@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -21,8 +21,10 @@
 #include "server/api/routes.h"
 #include "server/engine/output.h"
 #include "server/http/server.h"
+#include "server/model_path.h"
 #include "server/model_stack.h"
 #include "server/signals.h"
+#include "server/summary.h"
 
 namespace pagoda {
 namespace {
@@ -36,10 +38,16 @@ constexpr size_t kOutputQueue = size_t{1} << 24;
 constexpr std::chrono::milliseconds kDrainPoll{10};
 constexpr std::chrono::milliseconds kFlushTime{2000};
 
-void set_up_logging(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("pagoda"));
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(level));
+// For people a block of its own; where the log is for programs, records of the log.
+void say_ready(const Summary& summary, bool as_records) {
+  if (!spdlog::should_log(spdlog::level::info)) return;
+  if (as_records) {
+    for (const SummaryItem& item : summary_items(summary)) {
+      spdlog::info("{}: {}", item.name, item.text);
+    }
+  }
+  spdlog::info("ready");
+  if (!as_records) fmt::print(stderr, "{}", summary_block(summary));
 }
 
 uint64_t entropy() {
@@ -56,8 +64,9 @@ class Serve {
         admission_(int64_t{options.max_num_seqs} + options.max_queue,
                    kBodiesAtOnce * options.max_body_bytes),
         random_(options.seed != 0 ? options.seed : entropy()),
-        http_(http_options(), clock_, admission_),
-        signals_([this](int number, int count) { on_signal(number, count); }) {}
+        http_(http_options(), clock_, admission_) {}
+
+  uint16_t port() const { return http_.port(); }
 
   ~Serve() {
     http_.stop();
@@ -65,7 +74,17 @@ class Serve {
     if (engine_thread_.joinable()) engine_thread_.join();
   }
 
+  // Until a signal ends it.
   absl::Status run() {
+    signals_.emplace([this](int number, int count) { on_signal(number, count); });
+    RETURN_IF_ERROR(start());
+    wait_for_signal();
+    shut_down();
+    return absl::OkStatus();
+  }
+
+  // Returns when requests are served; the destructor ends them.
+  absl::Status start() {
     http::raise_descriptor_limit();
     // The port comes first: a busy one is told before a model is loaded for nothing.
     RETURN_IF_ERROR(http_.bind(options_.host, options_.port));
@@ -74,8 +93,6 @@ class Serve {
     spdlog::info("pagoda {} is loading {}", version(), path_);
     ASSIGN_OR_RETURN(stack_, ModelStack::create(options_, path_, fs_, clock_, registry_));
     start_serving();
-    wait_for_signal();
-    shut_down();
     return absl::OkStatus();
   }
 
@@ -152,27 +169,29 @@ class Serve {
   }
 
   void print_summary() const {
-    const model::ModelConfig& config = stack_->config();
-    const int64_t tokens = stack_->pool_tokens();
-    const int64_t len = stack_->max_model_len();
-    spdlog::info("model   {} ({}, {} layers, {} heads), context {}{}",
-                 context_->model.names.front(), config.architecture, config.n_layers,
-                 config.n_heads, len,
-                 stack_->context_note().empty() ? "" : ": " + stack_->context_note());
-    spdlog::info("device  {}, {} kernels, {} threads", stack_->capabilities().device,
-                 stack_->capabilities().kernel_set, stack_->capabilities().n_threads);
-    spdlog::info("KV pool {:.1f} MiB, {} tokens: {} conversations of {} tokens or {} of 2048",
-                 static_cast<double>(stack_->pool_bytes()) / 0x1p20, tokens, tokens / len, len,
-                 tokens / 2048);
+    const Capabilities& device = stack_->capabilities();
+    const Summary summary{.served_name = context_->model.names.front(),
+                          .config = stack_->config(),
+                          .facts = stack_->facts(),
+                          .device = std::string(device.device),
+                          .kernel_set = std::string(device.kernel_set),
+                          .n_threads = device.n_threads,
+                          .weight_bytes = stack_->weight_bytes(),
+                          .pool_bytes = stack_->pool_bytes(),
+                          .block_bytes = stack_->block_bytes(),
+                          .block_size = stack_->block_size(),
+                          .n_groups = stack_->n_groups(),
+                          .max_model_len = stack_->max_model_len(),
+                          .context_note = stack_->context_note(),
+                          .prefix_caching = options_.enable_prefix_caching,
+                          .max_num_seqs = options_.max_num_seqs,
+                          .max_queue = options_.max_queue,
+                          .host = options_.host,
+                          .port = http_.port()};
+    say_ready(summary, options_.log_format == "json");
     if (options_.host != "127.0.0.1" && options_.host != "localhost" && options_.host != "::1") {
       spdlog::warn("{} can be reached from other machines, and no key is asked for", options_.host);
     }
-    const std::string host =
-        options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]";
-    const std::string url = fmt::format("http://{}:{}", host, http_.port());
-    spdlog::info("ready   {}; try:", url);
-    spdlog::info("  curl {}/v1/completions -H 'Content-Type: application/json' -d '{}'", url,
-                 R"({"prompt": "The capital of France is", "max_tokens": 16})");
   }
 
   void wait_for_signal() {
@@ -238,88 +257,43 @@ class Serve {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool shutting_down_ = false;  // guarded by mutex_
-  Signals signals_;
-};
-
-// Writes what is certain of an answer as soon as it is.
-class Printer final : public engine::TokenSink {
- public:
-  explicit Printer(const model::Tokenizer& tokenizer) : detokenizer_(tokenizer, true) {}
-
-  void push(engine::TokenEvent&& event) override {
-    switch (event.kind) {
-      case engine::TokenEvent::Kind::kPrompt:
-        return;
-      case engine::TokenEvent::Kind::kToken:
-        print(detokenizer_.push(event.result.token));
-        return;
-      case engine::TokenEvent::Kind::kFinish:
-        print(detokenizer_.finish() + "\n");
-        status_ = std::move(event.error);
-        return;
-    }
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  static void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  }
-
-  model::Detokenizer detokenizer_;
-  absl::Status status_;
+  std::optional<Signals> signals_;
 };
 
 }  // namespace
 
+void set_up_logging(const std::string& level) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("pagoda"));
+  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
 absl::Status run_serve(const ServeOptions& options, const GetEnvironment& environment) {
   set_up_logging(options.log_level);
+  RETURN_IF_ERROR(find_model(options.model, environment).status());
   return Serve(options, environment).run();
 }
 
-absl::Status run_complete(const CommandLine& line, const GetEnvironment& environment) {
-  ServeOptions options = line.options;
-  set_up_logging("warn");
-  options.max_num_seqs = 1;
-  base::SystemClock clock;
-  base::PosixFileSystem fs;
-  prometheus::Registry registry;
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<ModelStack> stack,
-      ModelStack::create(options, model_path(options.model, environment), fs, clock, registry));
-  engine::Request request;
-  api::encode_text(stack->tokenizer(), line.text, true, request.prompt);
-  if (request.prompt.empty()) return base::invalid_argument("PROMPT has no tokens");
-  const int64_t room = stack->max_model_len() - std::ssize(request.prompt);
-  if (room < 1) {
-    return base::invalid_argument("PROMPT has {} tokens, and the context has {}",
-                                  request.prompt.size(), stack->max_model_len());
-  }
-  request.id = RequestId(1);
-  request.sampling.temperature = 0;
-  request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(line.max_tokens, room));
-  // Shared, as the engine shares every sink; the status is read after the engine's last call.
-  const auto printer = std::make_shared<Printer>(stack->tokenizer());
-  request.sink = printer;
-  RETURN_IF_ERROR(stack->engine().submit(std::move(request)));
-  while (stack->engine().step()) {
-  }
-  return printer->status();
+struct LocalServer::Impl {
+  Impl(const ServeOptions& options, const GetEnvironment& environment)
+      : serve(options, environment) {}
+  Serve serve;
+};
+
+LocalServer::LocalServer() = default;
+LocalServer::~LocalServer() = default;
+
+absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::start(ServeOptions options,
+                                                                const GetEnvironment& environment) {
+  RETURN_IF_ERROR(find_model(options.model, environment).status());
+  options.host = "127.0.0.1";
+  options.port = 0;
+  std::unique_ptr<LocalServer> server(new LocalServer());
+  server->impl_ = std::make_unique<Impl>(options, environment);
+  RETURN_IF_ERROR(server->impl_->serve.start());
+  return server;
 }
 
-absl::Status run_tokenize(const CommandLine& line, const GetEnvironment& environment) {
-  set_up_logging("warn");
-  base::PosixFileSystem fs;
-  ASSIGN_OR_RETURN(const auto backend, CpuBackend::create({.n_threads = 1}));
-  ASSIGN_OR_RETURN(
-      const model::LoadedModel model,
-      model::load_model(fs, model_path(line.options.model, environment), *backend, {}));
-  std::vector<model::TokenId> ids;
-  api::encode_text(*model.tokenizer, line.text, true, ids);
-  const std::string text = fmt::format("{}\n", fmt::join(ids, " "));
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return absl::OkStatus();
-}
+uint16_t LocalServer::port() const { return impl_->serve.port(); }
 
 }  // namespace pagoda
