@@ -123,7 +123,14 @@ struct LogitBias {
   float value = 0;  // added to the logit; -infinity bans the token
 };
 
-// What one row's draw depends on.
+// A token of the prompt or the answer, for penalties.
+struct TokenCount {
+  int32_t token = 0;
+  int32_t n_output = 0;  // how often the answer has it; 0: only the prompt does
+};
+
+// What one row's draw depends on. The lists are the state of the row's sequence, which its owner
+// keeps up token by token; they are read during the call only.
 struct SampleRow {
   int32_t logits_row = 0;
   float temperature = 1;  // below kGreedyTemperature: the largest logit, lowest id first
@@ -133,18 +140,27 @@ struct SampleRow {
   uint64_t seed = 0;      // the draw is a pure function of seed, choice and position
   int32_t choice = 0;
   int64_t position = 0;  // of the token that is drawn, counted from the first output token
-  const LogitBias* bias = nullptr;  // [n_bias]
+  const int32_t* allowed = nullptr;  // [n_allowed]; all other tokens are banned
+  int32_t n_allowed = 0;             // 0: all may be drawn
+  const LogitBias* bias = nullptr;   // [n_bias]
   int32_t n_bias = 0;
+  // Each token once that a penalty may touch, best in rising order; tokens that only the prompt has
+  // matter to the repetition penalty alone. 0: no penalties, whatever their values are.
+  const TokenCount* counts = nullptr;  // [n_counts]
+  int32_t n_counts = 0;
+  float repetition_penalty = 1;  // > 0; divides logits that are positive, multiplies the others
+  float frequency_penalty = 0;   // taken off once for each time in the answer
+  float presence_penalty = 0;    // taken off once if it is in the answer
   int32_t n_top = -1;         // alternatives wanted with their log probabilities; -1: none at all
   int32_t forced_token = -1;  // >= 0: not drawn; the log probability of this token is wanted
 };
 inline constexpr float kGreedyTemperature = 1e-5F;
 inline constexpr int32_t kMaxTopLogprobs = 20;
 
-// Log probabilities are those of the model itself: before bias, temperature and the filters.
-// rank is 1 for the most likely token.
+// Log probabilities are those of the model itself: before allowed tokens, bias, penalties,
+// temperature and the filters. rank is 1 for the most likely token.
 struct SampleResult {
-  int32_t token = 0;
+  int32_t token = 0;  // -1: nothing may be drawn; then there is no log probability
   float logprob = 0;
   int32_t rank = 0;
   int32_t n_top = 0;
@@ -152,9 +168,11 @@ struct SampleResult {
   float top_logprobs[kMaxTopLogprobs];
 };
 
-// Bias, then temperature, min_p, top_k, top_p, then one draw by the inverse of the cumulative mass
-// in order of token ids with a Philox4x32-10 number (Salmon et al. 2011). If a filter leaves a
-// single token, that one; logits that are NaN count as -infinity.
+// Allowed tokens, bias, penalties (repetition, then frequency and presence; in double precision,
+// rounded once), then temperature, min_p, top_k, top_p, then one draw by the inverse of the
+// cumulative mass in order of token ids with a Philox4x32-10 number (Salmon et al. 2011). If a
+// filter leaves a single token, that one; logits that are NaN count as -infinity. A token whose
+// logit is -infinity before the temperature is never drawn: when no other is left, the token is -1.
 struct Sample {
   const float* logits = nullptr;  // [*, vocab]
   int32_t vocab = 0;

@@ -82,7 +82,8 @@ class ModelRunner {
   virtual void set_kv(const KvView& kv) = 0;
 
   virtual Ticket forward(const StepInputs& inputs) = 0;
-  // Draws from the logits of `step`; grammar masks and the like are due here, not at forward.
+  // Draws from the logits of `step`; grammar masks and the like are due here, not at forward. The
+  // lists of a request's params are not read after it returns.
   virtual Ticket sample(Ticket step, const SampleInputs& inputs) = 0;
   // Waits for the draws, in the order of the requests. The span lives until the next forward.
   virtual std::span<const ops::SampleResult> fetch(Ticket draws) = 0;

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Makes this machine ready to build, serve and test: scripts/setup.sh [--serve | --build]
-#   (nothing)   Debian packages, the Python environment of the tests (.venv), the demo model
+# Makes this machine ready: scripts/setup.sh [--serve | --build | --package]
+#   (nothing)   to build, serve and test: Debian packages, the Python environment of the tests
+#               (.venv), the demo model
 #   --serve     only what it takes to build and run the server, and the demo model
 #   --build     only what it takes to build and run the server
+#   --package   only what it takes to build the server and to pack it (scripts/package.sh)
 # What is there already is left alone; when all of it is, no network is needed. Packages are
 # installed as root or by sudo. The model lies under ${PAGODA_HOME:-~/.cache/pagoda}/models.
 set -euo pipefail
@@ -13,6 +15,7 @@ case ${1:-} in
   '') ;;
   --serve) mode=serve ;;
   --build) mode=build ;;
+  --package) mode=package ;;
   -h | --help) usage ;;
   *) die "unknown argument '$1'; scripts/setup.sh --help lists them." ;;
 esac
@@ -22,6 +25,7 @@ build_packages=(
   libpcre2-dev libspdlog-dev libssl-dev libxxhash-dev libyaml-cpp-dev ninja-build
   nlohmann-json3-dev pkg-config prometheus-cpp-dev zlib1g-dev
 )
+pack_packages=(binutils dpkg-dev file)  # to find the packages of the libraries, and to strip
 serve_packages=(ca-certificates curl)  # to fetch the model, and to try the server
 model_packages=(python3 python3-venv)
 test_packages=(clang-format libbenchmark-dev libgmock-dev libgtest-dev)
@@ -130,11 +134,16 @@ PYTHON
 }
 
 packages=("${build_packages[@]}")
-[[ $mode == build ]] || packages+=("${serve_packages[@]}")
-# Python fetches the model; where that lies here already, a server needs none.
-[[ $mode == build || ($mode == serve && -f $models/$demo_file) ]] ||
-  packages+=("${model_packages[@]}")
-[[ $mode != all ]] || packages+=("${test_packages[@]}")
+case $mode in
+  build) ;;
+  package) packages+=("${pack_packages[@]}") ;;
+  *)
+    packages+=("${serve_packages[@]}")
+    # Python fetches the model; where that lies here already, a server needs none.
+    [[ $mode == serve && -f $models/$demo_file ]] || packages+=("${model_packages[@]}")
+    [[ $mode != all ]] || packages+=("${test_packages[@]}")
+    ;;
+esac
 install_packages "${packages[@]}"
 [[ $mode != all ]] || make_test_environment
-[[ $mode == build ]] || fetch_demo_model
+[[ $mode == build || $mode == package ]] || fetch_demo_model

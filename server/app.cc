@@ -1,7 +1,6 @@
 #include "server/app.h"
 
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <utility>
@@ -17,12 +17,18 @@
 #include "base/check.h"
 #include "base/worker_pool.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "server/api/chat_prompt.h"
 #include "server/api/errors.h"
+#include "server/api/prompt.h"
 #include "server/api/routes.h"
+#include "server/api/sampling_defaults.h"
 #include "server/engine/output.h"
+#include "server/engine/watchdog.h"
 #include "server/http/server.h"
+#include "server/logging.h"
 #include "server/model_path.h"
 #include "server/model_stack.h"
+#include "server/process_stats.h"
 #include "server/signals.h"
 #include "server/summary.h"
 
@@ -38,16 +44,16 @@ constexpr size_t kOutputQueue = size_t{1} << 24;
 constexpr std::chrono::milliseconds kDrainPoll{10};
 constexpr std::chrono::milliseconds kFlushTime{2000};
 
-// For people a block of its own; where the log is for programs, records of the log.
-void say_ready(const Summary& summary, bool as_records) {
+// For people a block of its own; where the log is for programs, one record with a field for each.
+void say_ready(const Summary& summary, bool as_record) {
   if (!spdlog::should_log(spdlog::level::info)) return;
-  if (as_records) {
-    for (const SummaryItem& item : summary_items(summary)) {
-      spdlog::info("{}: {}", item.name, item.text);
-    }
+  if (!as_record) {
+    spdlog::info("ready");
+    return fmt::print(stderr, "{}", summary_block(summary));
   }
-  spdlog::info("ready");
-  if (!as_records) fmt::print(stderr, "{}", summary_block(summary));
+  nlohmann::ordered_json fields = nlohmann::ordered_json::object();
+  for (const SummaryItem& item : summary_items(summary)) fields[std::string(item.name)] = item.text;
+  log_event(spdlog::level::info, "ready", "ready", fields);
 }
 
 uint64_t entropy() {
@@ -64,6 +70,7 @@ class Serve {
         admission_(int64_t{options.max_num_seqs} + options.max_queue,
                    kBodiesAtOnce * options.max_body_bytes),
         random_(options.seed != 0 ? options.seed : entropy()),
+        log_(clock_, log_event, options.log_prompts),
         http_(http_options(), clock_, admission_) {}
 
   uint16_t port() const { return http_.port(); }
@@ -92,17 +99,35 @@ class Serve {
     http_.start();
     spdlog::info("pagoda {} is loading {}", version(), path_);
     ASSIGN_OR_RETURN(stack_, ModelStack::create(options_, path_, fs_, clock_, registry_));
+    RETURN_IF_ERROR(make_chat_prompter());
+    RETURN_IF_ERROR(read_sampling_defaults());
     start_serving();
     return absl::OkStatus();
   }
 
  private:
-  http::ServerOptions http_options() const {
+  http::ServerOptions http_options() {
     http::ServerOptions http;
     http.max_body_bytes = options_.max_body_bytes;
     http.write_timeout = options_.slow_reader_timeout;
     http.make_error = api::listener_error;
+    http.cors_allow_origins = options_.cors_allow_origins;
+    http.on_answer = [this](const http::Answered& answered) { on_answer(answered); };
     return http;
+  }
+
+  // On an I/O thread. What comes to a handler of the API is logged there.
+  void on_answer(const http::Answered& answered) {
+    constexpr size_t kShownPath = 200;
+    telemetry_.count_answer(answered.route, answered.status, answered.body_bytes);
+    if (answered.by_listener || answered.route.empty()) {
+      log_.answer(
+          {.id = answered.id,
+           .route = answered.route.empty() ? answered.path.substr(0, kShownPath) : answered.route,
+           .status = answered.status});
+    } else {
+      spdlog::debug("{} {} {} {}", answered.id, answered.method, answered.route, answered.status);
+    }
   }
 
   // On the thread of signals_.
@@ -121,7 +146,46 @@ class Serve {
     }
     // While the model loads there is nothing to lose, and after a second signal nothing to wait
     // for.
+    spdlog::info("signal {}: ending at once", number);
     std::_Exit(count == 1 ? 0 : 128 + number);
+  }
+
+  // A model whose own template is wrong still completes texts; one that was asked for must be
+  // right.
+  absl::Status make_chat_prompter() {
+    std::string source = stack_->tokenizer().vocabulary().chat_template;
+    const bool is_asked_for = !options_.chat_template.empty();
+    if (is_asked_for) {
+      ASSIGN_OR_RETURN(source, read_chat_template(fs_, options_.chat_template));
+    }
+    if (source.empty()) return absl::OkStatus();
+    auto prompter = api::ChatPrompter::create(source, stack_->tokenizer());
+    if (prompter.ok()) {
+      chat_ = *std::move(prompter);
+    } else if (is_asked_for) {
+      return base::invalid_argument("--chat-template: {}", base::message_of(prompter.status()));
+    } else {
+      spdlog::warn("no chat: {}", base::message_of(prompter.status()));
+    }
+    return absl::OkStatus();
+  }
+
+  // A GGUF file brings no sampling defaults, so only a file that was named has some.
+  absl::Status read_sampling_defaults() {
+    const std::string& file = options_.generation_config;
+    if (file == "auto" || file == "none") return absl::OkStatus();
+    constexpr size_t kMaxBytes = 1 << 20;
+    const absl::StatusOr<std::string> text = fs_.read(file, kMaxBytes);
+    if (!text.ok()) {
+      return base::invalid_argument("--generation-config: {}", base::message_of(text.status()));
+    }
+    auto defaults = api::parse_generation_config(*text, stack_->tokenizer().n_vocab());
+    if (!defaults.ok()) {
+      return base::invalid_argument("--generation-config: {}: {}", file,
+                                    base::message_of(defaults.status()));
+    }
+    defaults_ = *std::move(defaults);
+    return absl::OkStatus();
   }
 
   void start_serving() {
@@ -140,32 +204,63 @@ class Serve {
     served.context_note = stack_->context_note();
     served.block_size = stack_->block_size();
     served.max_token_bytes = max_token_bytes;
+    served.defaults = defaults_;
     const api::ApiLimits limits{
         .max_json_depth = options_.max_json_depth,
         .max_choices = int64_t{options_.max_num_seqs} + options_.max_queue,
         .request_timeout_us =
-            std::chrono::duration_cast<std::chrono::microseconds>(options_.request_timeout)
-                .count()};
+            std::chrono::duration_cast<std::chrono::microseconds>(options_.request_timeout).count(),
+        .step_timeout_us = std::chrono::microseconds(options_.step_timeout).count()};
     outputs_ = std::make_unique<base::WorkerPool>(kOutputThreads, kOutputQueue);
     workers_ = std::make_unique<base::WorkerPool>(
         kParseThreads, static_cast<size_t>(options_.max_num_seqs + options_.max_queue));
     context_.reset(new api::Context{.engine = stack_->engine(),
                                     .tokenizer = stack_->tokenizer(),
+                                    .chat = chat_.get(),
                                     .workers = *workers_,
                                     .outputs = *outputs_,
                                     .clock = clock_,
-                                    .registry = registry_,
+                                    .telemetry = telemetry_,
+                                    .log = log_,
                                     .random = random_,
                                     .warnings = warnings_,
                                     .serving = serving_,
                                     .version = std::string(version()),
                                     .model = std::move(served),
                                     .limits = limits});
+    set_up_telemetry();
     engine_thread_ = std::thread([engine = &stack_->engine()] { engine->run(); });
+    watchdog_ = std::make_unique<engine::Watchdog>(stack_->engine(), clock_, options_.step_timeout,
+                                                   stack_->metrics().stuck_steps);
+    watchdog_->start();
     stack_->touch_pool();
     http_.set_router(api::make_router(*context_));
     print_summary();
     serving_.store(true);
+  }
+
+  // What /metrics shows beside the engine's registry.
+  void set_up_telemetry() {
+    const auto count = [](int64_t n) { return static_cast<double>(n); };
+    const std::string& model = context_->model.names.front();
+    telemetry_.set_build_info(std::string(version()),
+                              std::string(stack_->capabilities().kernel_set), model);
+    if (options_.metrics_vllm_names) telemetry_.set_vllm_names(model);
+    telemetry_.add(stack_->metrics().requests);
+    telemetry_.add(process_);
+    telemetry_.add_gauge("pagoda_http_connections", "Open connections, idle ones included",
+                         [=, this] { return count(http_.n_connections()); });
+    telemetry_.add_gauge("pagoda_http_requests_in_flight",
+                         "Requests whose answers are not yet written to the end",
+                         [=, this] { return count(http_.n_busy()); });
+    telemetry_.add_gauge("pagoda_admitted_requests", "Places at the door that are taken",
+                         [=, this] { return count(admission_.n_admitted()); });
+    telemetry_.add_gauge("pagoda_admitted_body_bytes", "Bodies of the requests at these places",
+                         [=, this] { return count(admission_.n_body_bytes()); });
+    telemetry_.add_gauge("pagoda_parse_tasks", "Requests that are parsed or wait for it",
+                         [=, this] { return count(workers_->unfinished()); });
+    telemetry_.add_counter("pagoda_log_lines_dropped_total", "Log lines that could not be written",
+                           [=] { return count(n_dropped_log_lines()); });
   }
 
   void print_summary() const {
@@ -226,14 +321,21 @@ class Serve {
       (void)wait_until_idle(kFlushTime);  // a client that does not read is not waited for
     }
     workers_->stop();
+    log_.flush();
+    // Neither a task nor a step can be broken off, and taking things down would wait for it.
     if (workers_->unfinished() > 0) {
-      // A task cannot be broken off, and taking things down would wait for it.
       spdlog::error("{} requests are still being parsed; ending without them",
                     workers_->unfinished());
-      spdlog::default_logger()->flush();
       std::_Exit(0);
     }
-    spdlog::info("the end");
+    if (!engine.idle()) {
+      spdlog::error("the engine's step does not end; ending without {} answers",
+                    engine.stats().n_live);
+      std::_Exit(0);
+    }
+    engine.stop();
+    engine_thread_.join();
+    spdlog::info("the end; {} KV blocks are in use", engine.stats().cache.n_in_use);
   }
 
   // Destroyed in the opposite order: outputs run their last tasks while engine, model
@@ -242,13 +344,19 @@ class Serve {
   const std::string path_;
   base::SystemClock clock_;
   base::PosixFileSystem fs_;
+  const ProcessStats process_;
   prometheus::Registry registry_;
+  api::Telemetry telemetry_{registry_};
   engine::Admission admission_;
   api::RandomSource random_;
   api::FieldWarnings warnings_;
+  api::RequestLog log_;
   std::atomic<bool> serving_{false};
   http::Server http_;
   std::unique_ptr<ModelStack> stack_;
+  std::unique_ptr<const api::ChatPrompter> chat_;
+  api::SamplingDefaults defaults_;
+  std::unique_ptr<engine::Watchdog> watchdog_;
   std::unique_ptr<api::Context> context_;
   std::unique_ptr<base::WorkerPool> outputs_;
   std::unique_ptr<base::WorkerPool> workers_;
@@ -262,14 +370,9 @@ class Serve {
 
 }  // namespace
 
-void set_up_logging(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("pagoda"));
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(level));
-}
-
 absl::Status run_serve(const ServeOptions& options, const GetEnvironment& environment) {
-  set_up_logging(options.log_level);
+  set_up_logging(options.log_level,
+                 options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   RETURN_IF_ERROR(find_model(options.model, environment).status());
   return Serve(options, environment).run();
 }

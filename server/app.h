@@ -11,9 +11,6 @@
 
 namespace pagoda {
 
-// The log goes to stderr, from this level on.
-void set_up_logging(const std::string& level);
-
 // Runs to its end on the calling thread: until SIGTERM or SIGINT: then no request is accepted any
 // more, those accepted run to their end within --shutdown-timeout, and the rest get an error. A
 // second signal ends the process at once. An error is one sentence for the user.

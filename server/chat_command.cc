@@ -6,6 +6,7 @@
 #include "server/app.h"
 #include "server/client/chat.h"
 #include "server/client/url.h"
+#include "server/logging.h"
 
 namespace pagoda {
 
@@ -14,7 +15,7 @@ absl::Status run_chat(const CommandLine& line, const GetEnvironment& environment
     ASSIGN_OR_RETURN(const client::Url url, client::parse_url(line.chat.target));
     return client::run_chat(line.chat, url);
   }
-  set_up_logging("warn");
+  set_up_logging("warn", LogFormat::kText);
   ServeOptions options = line.options;
   options.max_num_seqs = 1;
   ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> server,

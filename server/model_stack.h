@@ -40,6 +40,7 @@ class ModelStack {
   void touch_pool();
 
   engine::Engine& engine() { return *engine_; }
+  engine::Metrics& metrics() { return *metrics_; }
   const model::Tokenizer& tokenizer() const { return *model_.tokenizer; }
   const model::ModelConfig& config() const { return model_.config; }
   const ModelFacts& facts() const { return facts_; }

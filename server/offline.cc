@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "model/tokenizer/detokenizer.h"
-#include "server/api/context.h"
-#include "server/app.h"
+#include "server/api/prompt.h"
 #include "server/engine/output.h"
+#include "server/logging.h"
 #include "server/model_path.h"
 #include "server/model_stack.h"
 
@@ -55,7 +55,7 @@ class Printer final : public engine::TokenSink {
 
 absl::Status run_complete(const CommandLine& line, const GetEnvironment& environment) {
   ServeOptions options = line.options;
-  set_up_logging("warn");
+  set_up_logging("warn", LogFormat::kText);
   options.max_num_seqs = 1;
   base::SystemClock clock;
   base::PosixFileSystem fs;
@@ -84,7 +84,7 @@ absl::Status run_complete(const CommandLine& line, const GetEnvironment& environ
 }
 
 absl::Status run_tokenize(const CommandLine& line, const GetEnvironment& environment) {
-  set_up_logging("warn");
+  set_up_logging("warn", LogFormat::kText);
   base::PosixFileSystem fs;
   ASSIGN_OR_RETURN(const auto backend, CpuBackend::create({.n_threads = 1}));
   ASSIGN_OR_RETURN(const std::string path, find_model(line.options.model, environment));

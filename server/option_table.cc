@@ -197,9 +197,10 @@ void add_engine_options(std::vector<Option>& table) {
   table.push_back({"seed", group, "N", "0",
                    "Seeds the requests that bring no seed; 0 takes the system's entropy", false,
                    number(&O::seed, 0, std::numeric_limits<int64_t>::max())});
-  table.push_back({"step-timeout", group, "TIME", "60s",
-                   "A step of the engine that takes longer than this is reported", false,
-                   duration(&O::step_timeout)});
+  table.push_back(
+      {"step-timeout", group, "TIME", "60s",
+       "A step that runs longer is logged and counted, and /live says 503 until it ends", false,
+       duration(&O::step_timeout)});
   table.push_back(
       {"kernels", group, "SET", "auto",
        "Kernels of the CPU: auto (the fastest that this machine has), portable, avx2 or "

@@ -1,6 +1,7 @@
 #include "kernels/cpu/sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -22,7 +23,7 @@ struct Candidate {
 
 // The order that top_k and top_p cut: most likely first, lowest id among equals.
 bool before(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  return (a.logit > b.logit) | ((a.logit == b.logit) & (a.id < b.id));
 }
 
 int32_t n_blocks_of(int32_t vocab) { return (vocab + kLogitBlock - 1) / kLogitBlock; }
@@ -35,8 +36,8 @@ struct Logits {
   float max;
 };
 
+// There is a logit above minus infinity.
 int32_t first_largest(const Logits& logits) {
-  if (logits.max == kNever) return 0;
   int32_t block = 0;
   while (logits.maxima[block] != logits.max) ++block;
   int32_t id = block * kLogitBlock;
@@ -58,23 +59,25 @@ class RowSampler {
 
  private:
   Logits scan(const Isa& isa, const float* x, int32_t vocab, std::vector<float>* maxima);
-  const float* with_bias(const float* x, int32_t vocab, const ops::SampleRow& row);
+  const float* adjust(const float* x, int32_t vocab, const ops::SampleRow& row);
   int32_t draw(const Isa& isa, const Logits& logits, const ops::SampleRow& row);
   int32_t draw_from_all(const Isa& isa, const Logits& logits, const ops::SampleRow& row);
   double mass_of_all(const Isa& isa, const Logits& logits, float temperature, float* masses);
   void collect(const Logits& logits, float temperature, double distance, bool masses_known);
   void collect_enough(const Isa& isa, const Logits& logits, const ops::SampleRow& row);
   void keep_top_k(size_t k);
+  double find_border(double mass);
   void keep_top_p(double mass);
   void keep_until(const Candidate& border);
   void report(const Isa& isa, const Logits& logits, const ops::SampleRow& row,
               ops::SampleResult* result);
 
-  std::vector<float> biased_;
+  std::vector<float> adjusted_;
   std::vector<float> maxima_;
   std::vector<float> raw_maxima_;
   std::vector<float> masses_;
   std::vector<double> sums_;
+  std::vector<double> bucket_masses_;
   std::vector<Candidate> kept_;  // in the order of ids
   std::vector<Candidate> work_;
 };
@@ -85,14 +88,36 @@ Logits RowSampler::scan(const Isa& isa, const float* x, int32_t vocab, std::vect
   return {x, vocab, maxima->data(), max};
 }
 
-const float* RowSampler::with_bias(const float* x, int32_t vocab, const ops::SampleRow& row) {
-  if (row.n_bias == 0) return x;
-  biased_.assign(x, x + vocab);
+// No branch depends on a logit or a count: they follow no pattern.
+void penalise(std::span<float> logits, const ops::SampleRow& row) {
+  const double repeated[2] = {row.repetition_penalty, 1 / double{row.repetition_penalty}};
+  const double present[2] = {0, row.presence_penalty};
+  const double each = row.frequency_penalty;
+  for (const ops::TokenCount& count : std::span(row.counts, static_cast<size_t>(row.n_counts))) {
+    CHECK(count.token >= 0 && static_cast<size_t>(count.token) < logits.size());
+    float& logit = logits[static_cast<size_t>(count.token)];
+    logit = static_cast<float>(logit * repeated[logit > 0 ? 1 : 0] - each * count.n_output -
+                               present[count.n_output > 0 ? 1 : 0]);
+  }
+}
+
+// The logits that a token is drawn from.
+const float* RowSampler::adjust(const float* x, int32_t vocab, const ops::SampleRow& row) {
+  if (row.n_allowed > 0) {
+    adjusted_.assign(static_cast<size_t>(vocab), kNever);
+    for (const int32_t id : std::span(row.allowed, static_cast<size_t>(row.n_allowed))) {
+      CHECK(id >= 0 && id < vocab);
+      adjusted_[static_cast<size_t>(id)] = x[id];
+    }
+  } else {
+    adjusted_.assign(x, x + vocab);
+  }
   for (const ops::LogitBias& bias : std::span(row.bias, static_cast<size_t>(row.n_bias))) {
     CHECK(bias.token >= 0 && bias.token < vocab);
-    biased_[static_cast<size_t>(bias.token)] += bias.value;
+    adjusted_[static_cast<size_t>(bias.token)] += bias.value;
   }
-  return biased_.data();
+  penalise(adjusted_, row);
+  return adjusted_.data();
 }
 
 // The sum of e^((x - max) / temperature) over the row; sums_ is left with that of each block.
@@ -177,7 +202,12 @@ void RowSampler::collect_enough(const Isa& isa, const Logits& logits, const ops:
 }
 
 void RowSampler::keep_until(const Candidate& border) {
-  std::erase_if(kept_, [&](const Candidate& c) { return before(border, c); });
+  size_t n = 0;
+  for (const Candidate& c : kept_) {
+    kept_[n] = c;
+    n += !before(border, c);
+  }
+  kept_.resize(n);
 }
 
 void RowSampler::keep_top_k(size_t k) {
@@ -188,13 +218,48 @@ void RowSampler::keep_top_k(size_t k) {
   keep_until(*nth);
 }
 
+// The exponent and the first bits of a mass in [0, 1], so that heavier ones come later.
+constexpr int kBucketShift = 19;
+constexpr uint32_t kLastBucket = std::bit_cast<uint32_t>(1.0F) >> kBucketShift;
+uint32_t bucket_of(double mass) {
+  return std::min(std::bit_cast<uint32_t>(static_cast<float>(mass)) >> kBucketShift, kLastBucket);
+}
+
+// Fills work_ with those of kept_ among which the sum, heaviest first, reaches `mass`. Returns the
+// sum of all that are heavier.
+double RowSampler::find_border(double mass) {
+  constexpr size_t kFew = 256;
+  if (kept_.size() <= kFew) {
+    work_ = kept_;
+    return 0;
+  }
+  // Two of each bucket, so that neighbours of like mass don't wait for each other's sum.
+  bucket_masses_.assign(2 * (kLastBucket + 1), 0.0);
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    bucket_masses_[2 * bucket_of(kept_[i].mass) + i % 2] += kept_[i].mass;
+  }
+  const auto mass_at = [&](uint32_t b) {
+    return bucket_masses_[2 * size_t{b}] + bucket_masses_[2 * size_t{b} + 1];
+  };
+  double passed = 0;
+  uint32_t border = kLastBucket;
+  while (border > 0 && passed + mass_at(border) < mass) passed += mass_at(border--);
+  work_.resize(kept_.size());
+  size_t n = 0;
+  for (const Candidate& c : kept_) {
+    work_[n] = c;
+    n += bucket_of(c.mass) == border;
+  }
+  work_.resize(n);
+  return passed;
+}
+
 // Halves the range that holds the border until it is short, summing only what is above it.
 void RowSampler::keep_top_p(double mass) {
   constexpr std::ptrdiff_t kShort = 32;
-  work_ = kept_;
+  double passed = find_border(mass);
   auto begin = work_.begin();
   auto end = work_.end();
-  double passed = 0;
   while (end - begin > kShort) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end, before);
@@ -217,7 +282,8 @@ void RowSampler::keep_top_p(double mass) {
 int32_t RowSampler::draw(const Isa& isa, const Logits& logits, const ops::SampleRow& row) {
   const bool sharp = row.top_k == 1 || row.top_p <= 0 || row.min_p >= 1;
   const bool greedy = !(row.temperature >= ops::kGreedyTemperature);
-  if (greedy || sharp || logits.max == kNever) return first_largest(logits);
+  if (logits.max == kNever) return -1;
+  if (greedy || sharp) return first_largest(logits);
 
   const bool cut_by_count = row.top_k > 0 && row.top_k < logits.vocab;
   const bool cut_by_mass = row.top_p < 1;
@@ -314,16 +380,17 @@ void RowSampler::run(const Isa& isa, const ops::Sample& args, const ops::SampleR
   const bool forced = row.forced_token >= 0;
   const bool reported = row.n_top >= 0 || forced;
   CHECK_LT(row.forced_token, args.vocab);
+  const bool adjusted = row.n_allowed > 0 || row.n_bias > 0 || row.n_counts > 0;
   Logits raw = {};
-  if (reported || row.n_bias == 0) raw = scan(isa, x, args.vocab, &raw_maxima_);
+  if (reported || !adjusted) raw = scan(isa, x, args.vocab, &raw_maxima_);
   if (forced) {
     result->token = row.forced_token;
-  } else if (row.n_bias == 0) {
+  } else if (!adjusted) {
     result->token = draw(isa, raw, row);
   } else {
-    result->token = draw(isa, scan(isa, with_bias(x, args.vocab, row), args.vocab, &maxima_), row);
+    result->token = draw(isa, scan(isa, adjust(x, args.vocab, row), args.vocab, &maxima_), row);
   }
-  if (reported) report(isa, raw, row, result);
+  if (reported && result->token >= 0) report(isa, raw, row, result);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "kernels/philox.h"
@@ -13,12 +14,42 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// A row of logits, without NaN.
-std::vector<float> clean_logits(const ops::Sample& args, const ops::SampleRow& row, bool biased) {
+// A row of logits as the model gave them, without NaN.
+std::vector<float> model_logits(const ops::Sample& args, const ops::SampleRow& row) {
   const float* first = args.logits + int64_t{row.logits_row} * args.vocab;
   std::vector<float> logits(first, first + args.vocab);
-  for (int32_t i = 0; biased && i < row.n_bias; ++i) {
+  for (float& logit : logits) {
+    if (std::isnan(logit)) logit = kNever;
+  }
+  return logits;
+}
+
+double penalised(double logit, const ops::TokenCount& count, const ops::SampleRow& row) {
+  if (logit > 0) {
+    logit /= row.repetition_penalty;
+  } else {
+    logit *= row.repetition_penalty;
+  }
+  logit -= double{row.frequency_penalty} * count.n_output;
+  if (count.n_output > 0) logit -= row.presence_penalty;
+  return logit;
+}
+
+// What is drawn from: only what is allowed, biased and penalised.
+std::vector<float> drawn_logits(const ops::Sample& args, const ops::SampleRow& row) {
+  std::vector<float> logits = model_logits(args, row);
+  if (row.n_allowed > 0) {
+    const std::set<int32_t> allowed(row.allowed, row.allowed + row.n_allowed);
+    for (int32_t id = 0; id < args.vocab; ++id) {
+      if (!allowed.contains(id)) logits[static_cast<size_t>(id)] = kNever;
+    }
+  }
+  for (int32_t i = 0; i < row.n_bias; ++i) {
     logits[static_cast<size_t>(row.bias[i].token)] += row.bias[i].value;
+  }
+  for (int32_t i = 0; i < row.n_counts; ++i) {
+    float& logit = logits[static_cast<size_t>(row.counts[i].token)];
+    logit = static_cast<float>(penalised(logit, row.counts[i], row));
   }
   for (float& logit : logits) {
     if (std::isnan(logit)) logit = kNever;
@@ -45,8 +76,9 @@ double mass_of(float x, float max, double temperature) {
 int32_t draw(const std::vector<float>& logits, const ops::SampleRow& row) {
   std::vector<int32_t> kept = ranking(logits);
   const float max = logits[static_cast<size_t>(kept[0])];
+  if (max == kNever) return -1;
   const bool sharp = row.top_k == 1 || row.top_p <= 0 || row.min_p >= 1;
-  if (!(row.temperature >= ops::kGreedyTemperature) || sharp || max == kNever) return kept[0];
+  if (!(row.temperature >= ops::kGreedyTemperature) || sharp) return kept[0];
 
   const auto mass = [&](int32_t id) {
     return mass_of(logits[static_cast<size_t>(id)], max, row.temperature);
@@ -106,10 +138,9 @@ void sample(Backend&, const ops::Sample& args) {
     const ops::SampleRow& row = args.rows[i];
     ops::SampleResult& result = args.results[i];
     result = {};
-    result.token =
-        row.forced_token >= 0 ? row.forced_token : draw(clean_logits(args, row, true), row);
-    if (row.n_top >= 0 || row.forced_token >= 0) {
-      report(clean_logits(args, row, false), row, &result);
+    result.token = row.forced_token >= 0 ? row.forced_token : draw(drawn_logits(args, row), row);
+    if (result.token >= 0 && (row.n_top >= 0 || row.forced_token >= 0)) {
+      report(model_logits(args, row), row, &result);
     }
   }
 }

@@ -1,8 +1,6 @@
 // What the handlers of all routes share.
 #pragma once
 
-#include <prometheus/registry.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,7 +15,11 @@
 #include "base/clock.h"
 #include "base/worker_pool.h"
 #include "model/tokenizer/tokenizer.h"
+#include "server/api/chat_prompt.h"
 #include "server/api/json.h"
+#include "server/api/request_log.h"
+#include "server/api/sampling_defaults.h"
+#include "server/api/telemetry.h"
 #include "server/engine/engine.h"
 #include "server/http/exchange.h"
 
@@ -45,22 +47,26 @@ struct ServedModel {
   std::string context_note;  // why max_model_len is lower than asked for; empty: it is not
   int32_t block_size = 0;
   int32_t max_token_bytes = 1;  // of the longest token
+  SamplingDefaults defaults = {};
 };
 
 struct ApiLimits {
   int32_t max_json_depth = 128;
   int64_t max_choices = 256;  // answers that one request may ask for
   int64_t request_timeout_us = 0;
+  int64_t step_timeout_us = 0;  // an engine that makes no step for longer is not alive
 };
 
 // Everything is borrowed and lives longer than the last exchange. Any thread.
 struct Context {
   engine::Engine& engine;
   const model::Tokenizer& tokenizer;
+  const ChatPrompter* chat;   // null: the model has no chat template
   base::WorkerPool& workers;  // parses and tokenizes
   base::WorkerPool& outputs;  // detokenizes and writes answers; room for every live answer
   const base::Clock& clock;
-  prometheus::Registry& registry;
+  Telemetry& telemetry;
+  RequestLog& log;
   RandomSource& random;
   FieldWarnings& warnings;
   const std::atomic<bool>& serving;  // false before the start is over and while draining
@@ -78,27 +84,7 @@ void run_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange, W
 // OK when `name` is empty or one of the served; else kNotFound with code model_not_found.
 absl::Status check_model(const ServedModel& model, std::string_view name);
 
-// Appends the ids of a raw text: control tokens written in it are control tokens. Before them the
-// beginning-of-sequence token, if the model wants one and add_special asks.
-void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
-                 std::vector<model::TokenId>& ids);
-
-// The same for a prompt. kInvalidArgument before any work when the text is longer than any
-// max_model_len tokens could be.
-absl::Status tokenize_text(const Context& context, std::string_view text, bool add_special,
-                           std::vector<model::TokenId>& ids);
-
-// One line per answer; no content.
-struct AnswerLog {
-  std::string_view id;
-  std::string_view route;
-  int status = 200;
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
-  int64_t output_tokens = 0;
-  int64_t ttft_us = -1;  // -1: there was no first token
-  int64_t total_us = 0;
-};
-void log_answer(const AnswerLog& answer);
+// Logs and counts the end of a request.
+void log_answer(const Context& context, const AnswerLog& answer);
 
 }  // namespace pagoda::api

@@ -16,11 +16,14 @@
 
 namespace pagoda::api {
 
+// Keeps the order of keys as they were sent: a chat template shows it to the model.
+using Json = nlohmann::ordered_json;
+
 // Of names in requests: models, salts, sessions, users.
 inline constexpr size_t kMaxNameBytes = 1024;
 
 struct JsonBody {
-  nlohmann::json object;             // only fields that are known
+  Json object;                       // only fields that are known
   std::vector<std::string> unknown;  // names of the others, at most sixteen
 };
 
@@ -30,24 +33,24 @@ struct JsonBody {
 // otherwise.
 absl::StatusOr<JsonBody> parse_object(std::string_view body,
                                       std::span<const std::string_view> known, int32_t max_depth);
+// The same for an object of which everything is kept; errors call it `what`.
+absl::StatusOr<Json> parse_whole_object(std::string_view text, std::string_view what,
+                                        int32_t max_depth);
 
 // The text of a value in one line. Text in it that is not UTF-8 is replaced by U+FFFD.
-template <typename Json>
-std::string to_text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string to_text(const Json& value);
 
 // A short form of a value for error messages.
-std::string shown(const nlohmann::json& value);
+std::string shown(const Json& value);
 
 // Reads typed fields. An absent field and null leave the target alone. kInvalidArgument names the
 // field. Borrows the object.
 class Fields {
  public:
-  explicit Fields(const nlohmann::json& object) : object_(object) {}
+  explicit Fields(const Json& object) : object_(object) {}
 
   // Null when absent or null.
-  const nlohmann::json* find(std::string_view name) const;
+  const Json* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
 
   absl::Status read(std::string_view name, bool& out) const;
@@ -59,15 +62,15 @@ class Fields {
   absl::Status read(std::string_view name, float& out, double low, double high) const;
 
  private:
-  const nlohmann::json& object_;
+  const Json& object_;
 };
 
 // The value of an integer; none for anything else, fractions and what int64 cannot hold.
-bool as_int64(const nlohmann::json& value, int64_t& out);
+bool as_int64(const Json& value, int64_t& out);
 
 // A list of ids of a vocabulary; kInvalidArgument naming `field` for anything else in it.
-absl::StatusOr<std::vector<int32_t>> read_token_ids(std::string_view field,
-                                                    const nlohmann::json& list, int32_t n_vocab);
+absl::StatusOr<std::vector<int32_t>> read_token_ids(std::string_view field, const Json& list,
+                                                    int32_t n_vocab);
 
 // Logs each unknown field once, however many requests have it. Any thread.
 class FieldWarnings {

@@ -1,6 +1,6 @@
 #include "server/api/status.h"
 
-#include <prometheus/text_serializer.h>
+#include <utility>
 
 #include "server/api/errors.h"
 #include "server/api/json.h"
@@ -38,20 +38,21 @@ http::Response health_response(bool serving) {
   return error_response(absl::UnavailableError("the server is starting or shutting down"));
 }
 
-http::Response live_response(int64_t age_ms) {
-  return json_response(
-      {{"status", "alive"}, {"last_step_age_ms", age_ms < 0 ? Json() : Json(age_ms)}});
+http::Response live_response(int64_t age_us, int64_t step_timeout_us) {
+  const bool is_stuck = age_us > step_timeout_us;
+  http::Response response =
+      json_response({{"status", is_stuck ? "stuck" : "alive"},
+                     {"last_step_age_ms", age_us < 0 ? Json() : Json(age_us / 1000)}});
+  if (is_stuck) response.status = 503;
+  return response;
 }
 
 http::Response version_response(std::string_view version) {
   return json_response({{"version", version}});
 }
 
-http::Response metrics_response(const prometheus::Registry& registry) {
-  return {200,
-          "text/plain; version=0.0.4; charset=utf-8",
-          prometheus::TextSerializer().Serialize(registry.Collect()),
-          {}};
+http::Response metrics_response(std::string text) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8", std::move(text), {}};
 }
 
 }  // namespace pagoda::api

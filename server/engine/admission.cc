@@ -29,6 +29,11 @@ int64_t Admission::n_admitted() const {
   return n_requests_;
 }
 
+int64_t Admission::n_body_bytes() const {
+  std::lock_guard lock(mutex_);
+  return n_bytes_;
+}
+
 void Admission::give_back(int64_t body_bytes) {
   std::lock_guard lock(mutex_);
   --n_requests_;

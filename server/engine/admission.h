@@ -43,6 +43,7 @@ class Admission {
   // body is always let in when it is the only one.
   absl::StatusOr<AdmissionTicket> try_admit(int64_t body_bytes);
   int64_t n_admitted() const;
+  int64_t n_body_bytes() const;  // of the bodies of those
 
  private:
   friend class AdmissionTicket;

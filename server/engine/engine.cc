@@ -1,15 +1,28 @@
 #include "server/engine/engine.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
+
+#include "absl/container/flat_hash_set.h"
 
 namespace pagoda::engine {
 namespace {
 
 double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+// Why the sampler found no token that may follow.
+absl::Status why_no_token(const Sequence& sequence) {
+  const SamplingParams& sampling = sequence.request().sampling;
+  if (sampling.allowed_ids.empty() && sampling.bad_words.empty() && sampling.logit_bias.empty()) {
+    return absl::InternalError("the model gave no logit that is a number above minus infinity");
+  }
+  return base::invalid_argument(
+      "after {} tokens of the answer no token may follow: allowed_token_ids, bad_words, logit_bias "
+      "and min_tokens together ban them all",
+      sequence.n_output());
+}
 
 }  // namespace
 
@@ -22,7 +35,8 @@ Engine::Engine(EngineConfig config, model::ModelRunner& runner, cache::KvCache& 
   CHECK_LE(config_.max_num_batched_tokens, runner.max_rows());
   CHECK_LE(config_.max_model_len, cache.max_tokens());
   for (int32_t i = config_.max_num_seqs - 1; i >= 0; --i) free_slots_.push_back(SlotId(i));
-  publish();
+  metrics_.set_cache_config(cache_.block_size(), cache_.n_blocks(), cache_.prefix_caching());
+  publish(false);
 }
 
 Engine::~Engine() { abort_everything(absl::UnavailableError("the engine has ended")); }
@@ -37,6 +51,7 @@ absl::Status Engine::submit(Request request) {
         "asks for {} more",
         config_.max_model_len, prompt_len, max_tokens);
   }
+  RETURN_IF_ERROR(check_drawable(request.sampling, config_.end_ids, runner_.n_vocab()));
   {
     std::lock_guard lock(mutex_);
     if (inbox_.draining || inbox_.stopping) {
@@ -46,10 +61,10 @@ absl::Status Engine::submit(Request request) {
       return base::status_error(absl::StatusCode::kResourceExhausted,
                                 "{} requests are running or waiting already", n_live_);
     }
-    ++n_live_;
+    if (n_live_++ == 0) progress_us_ = clock_.now_us();
+    metrics_.requests.start();
     inbox_.requests.push_back(std::move(request));
   }
-  metrics_.started.Increment();
   wake_.notify_one();
   return absl::OkStatus();
 }
@@ -63,8 +78,11 @@ void Engine::cancel(RequestId id, FinishReason reason) {
 }
 
 void Engine::drain() {
-  std::lock_guard lock(mutex_);
-  inbox_.draining = true;
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.draining = inbox_.drain_due = true;
+  }
+  wake_.notify_one();
 }
 
 void Engine::abort_all(absl::Status why) {
@@ -85,7 +103,10 @@ void Engine::stop() {
 
 EngineStats Engine::stats() const {
   std::lock_guard lock(mutex_);
-  return stats_;
+  EngineStats stats = stats_;
+  stats.n_live = n_live_;
+  stats.progress_us = progress_us_;
+  return stats;
 }
 
 bool Engine::idle() const {
@@ -96,7 +117,7 @@ bool Engine::idle() const {
 void Engine::run() {
   const auto has_input = [this] {
     return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
-           !inbox_.abort.ok();
+           inbox_.drain_due || !inbox_.abort.ok();
   };
   for (bool worked = true;;) {
     {
@@ -108,7 +129,7 @@ void Engine::run() {
   }
   intake();
   abort_everything(absl::UnavailableError("the server is shutting down"));
-  publish();
+  publish(false);
 }
 
 bool Engine::step() {
@@ -122,13 +143,16 @@ bool Engine::step() {
     apply(plan);
     build_batch(plan);
     if (!rows_.empty()) {
+      publish(true);
+      metrics_.plan_seconds.Observe(seconds(clock_.now_us() - begin_us));
       run_batch();
       ++n_steps_;
+      last_step_us_ = clock_.now_us();
       metrics_.steps.Increment();
-      metrics_.step_seconds.Observe(seconds(clock_.now_us() - begin_us));
+      metrics_.step_seconds.Observe(seconds(last_step_us_ - begin_us));
     }
   }
-  if (worked) publish();
+  if (worked) publish(false);
   return worked;
 }
 
@@ -139,6 +163,7 @@ bool Engine::intake() {
     std::lock_guard lock(mutex_);
     std::swap(taken.requests, inbox_.requests);
     std::swap(taken.cancels, inbox_.cancels);
+    std::swap(taken.drain_due, inbox_.drain_due);
     std::swap(taken.abort, inbox_.abort);
   }
   for (Request& request : taken.requests) {
@@ -157,13 +182,33 @@ bool Engine::intake() {
     const auto it = by_request_.find(request);
     if (it != by_request_.end()) finish(it->second, reason);
   }
+  if (taken.drain_due) refuse_queued();
   if (!taken.abort.ok()) abort_everything(taken.abort);
-  return !taken.requests.empty() || !taken.cancels.empty() || !taken.abort.ok();
+  return !taken.requests.empty() || !taken.cancels.empty() || taken.drain_due || !taken.abort.ok();
 }
 
 void Engine::abort_everything(const absl::Status& why) {
   std::vector<SeqId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
+  finish_all(std::move(ids), why);
+}
+
+// Ends what waits and has never run, except the choices of an answer of which another runs.
+void Engine::refuse_queued() {
+  absl::flat_hash_set<RequestId> begun;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->first_planned_us >= 0) begun.insert(sequence->request().group);
+  }
+  begun.erase(RequestId());
+  std::vector<SeqId> ids;
+  for (const Sequence* sequence : waiting_) {
+    if (sequence->first_planned_us >= 0 || begun.contains(sequence->request().group)) continue;
+    ids.push_back(sequence->id());
+  }
+  finish_all(std::move(ids), absl::UnavailableError("the server is shutting down"));
+}
+
+void Engine::finish_all(std::vector<SeqId> ids, const absl::Status& why) {
   std::ranges::sort(ids);
   for (const SeqId id : ids) finish(id, FinishReason::kError, why);
 }
@@ -202,6 +247,7 @@ void Engine::preempt(SeqId id) {
   cache_.release(sequence.stop(SeqState::kPreempted));
   std::erase(running_, &sequence);
   waiting_.push_back(&sequence);
+  metrics_.requests.preempt(sequence.prompt_len());
   ++n_preemptions_;
   metrics_.preemptions.Increment();
 }
@@ -216,6 +262,7 @@ void Engine::start(Sequence& sequence, const BatchItem& item) {
   free_slots_.pop_back();
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
+  metrics_.requests.run(sequence.prompt_len());
   if (sequence.first_planned_us >= 0) return;
   sequence.first_planned_us = now_us;
   metrics_.queue_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
@@ -264,10 +311,12 @@ void Engine::add_rows(Sequence& sequence, const BatchItem& item) {
 }
 
 void Engine::run_batch() {
+  const int64_t begin_us = clock_.now_us();
   const model::Ticket step = runner_.forward({rows_, step_seqs_});
+  const int64_t forward_us = clock_.now_us();
   const model::Ticket draws = runner_.sample(step, {draws_});
   const std::span<const ops::SampleResult> results = runner_.fetch(draws);
-  metrics_.computed_tokens.Increment(static_cast<double>(rows_.size()));
+  const int64_t sample_us = clock_.now_us();
   prompt_only_done_.clear();
   for (const auto& [sequence, count] : batch_) {
     sequence->advance(count);
@@ -278,6 +327,13 @@ void Engine::run_batch() {
   }
   handle_results(results);  // which ends sequences: batch_ is not looked at again
   for (const SeqId id : prompt_only_done_) finish(id, FinishReason::kLength);
+  const auto n_rows = static_cast<double>(rows_.size());
+  metrics_.computed_tokens.Increment(n_rows);
+  metrics_.step_rows.Observe(n_rows);
+  metrics_.inter_token_seconds.flush();
+  metrics_.forward_seconds.Observe(seconds(forward_us - begin_us));
+  metrics_.sample_seconds.Observe(seconds(sample_us - forward_us));
+  metrics_.handle_seconds.Observe(seconds(clock_.now_us() - sample_us));
 }
 
 void Engine::handle_results(std::span<const ops::SampleResult> results) {
@@ -286,7 +342,7 @@ void Engine::handle_results(std::span<const ops::SampleResult> results) {
   for (size_t i = 0; i < results.size(); ++i) {
     Sequence& sequence = *draw_targets_[i].sequence;
     if (draw_targets_[i].is_prompt) {
-      push_event(sequence, TokenEvent::Kind::kPrompt, results[i]);
+      sequence.request().sink->push(event_of(sequence, TokenEvent::Kind::kPrompt, results[i]));
     } else {
       handle_token(sequence, results[i], now_us);
     }
@@ -294,53 +350,56 @@ void Engine::handle_results(std::span<const ops::SampleResult> results) {
 }
 
 void Engine::handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us) {
+  if (result.token < 0) return finish(sequence.id(), FinishReason::kError, why_no_token(sequence));
   const bool ends = sequence.is_stop(result.token);
   sequence.append(result.token);
   sequence.set_last_token_in_slot(true);
   metrics_.generated_tokens.Increment();
   if (sequence.last_token_us < 0) {
-    metrics_.prompt_tokens.Increment(sequence.prompt_len());
-    metrics_.cached_tokens.Increment(sequence.usage().cached_tokens);
-    metrics_.ttft_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
+    observe_first_token(sequence, now_us);
   } else {
-    metrics_.inter_token_seconds.Observe(seconds(now_us - sequence.last_token_us));
+    metrics_.inter_token_seconds.add(seconds(now_us - sequence.last_token_us));
   }
   sequence.last_token_us = now_us;
-  if (ends) {
-    finish(sequence.id(), FinishReason::kStop);
-    return;
-  }
-  push_event(sequence, TokenEvent::Kind::kToken, result);
-  if (sequence.is_full()) finish(sequence.id(), FinishReason::kLength);
+  if (ends) return finish(sequence.id(), FinishReason::kStop, {}, &result);
+  if (sequence.is_full()) return finish(sequence.id(), FinishReason::kLength, {}, &result);
+  sequence.request().sink->push(event_of(sequence, TokenEvent::Kind::kToken, result));
 }
 
-void Engine::push_event(const Sequence& sequence, TokenEvent::Kind kind,
-                        const ops::SampleResult& result) const {
+TokenEvent Engine::event_of(const Sequence& sequence, TokenEvent::Kind kind,
+                            const ops::SampleResult& result) {
   TokenEvent event;
   event.kind = kind;
   event.result = result;
   event.usage = sequence.usage();
-  sequence.request().sink->push(std::move(event));
+  return event;
 }
 
-void Engine::finish(SeqId id, FinishReason reason, absl::Status error) {
+void Engine::finish(SeqId id, FinishReason reason, absl::Status error,
+                    const ops::SampleResult* last) {
   const auto it = sequences_.find(id);
   CHECK(it != sequences_.end());
   Sequence& sequence = *it->second;
   if (sequence.lease()) {
     free_slots_.push_back(sequence.slot());
     cache_.release(sequence.stop(SeqState::kFinished));
+    metrics_.requests.finish_running(reason, sequence.prompt_len());
+  } else {
+    metrics_.requests.finish_waiting(reason);
   }
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   by_request_.erase(sequence.request().id);
-  metrics_.finished[static_cast<size_t>(reason)]->Increment();
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
-    metrics_.e2e_seconds.Observe(seconds(clock_.now_us() - sequence.request().arrival_us));
+    observe_finished(sequence);
   }
-  TokenEvent event;
+  std::array<TokenEvent, 2> events;  // the last token of an answer comes with its end
+  const bool with_token = last != nullptr && reason == FinishReason::kLength;
+  if (with_token) events[0] = event_of(sequence, TokenEvent::Kind::kToken, *last);
+  TokenEvent& event = events[1];
   event.kind = TokenEvent::Kind::kFinish;
   event.reason = reason;
+  if (last != nullptr && !with_token) event.stop_token = last->token;
   event.usage = sequence.usage();
   event.error = std::move(error);
   const std::shared_ptr<TokenSink> sink = sequence.request().sink;
@@ -349,27 +408,55 @@ void Engine::finish(SeqId id, FinishReason reason, absl::Status error) {
     std::lock_guard lock(mutex_);
     --n_live_;
   }
-  sink->push(std::move(event));
+  sink->push_together(std::span(events).last(with_token ? 2 : 1));
 }
 
-void Engine::publish() {
+void Engine::observe_first_token(Sequence& sequence, int64_t now_us) {
+  sequence.first_token_us = now_us;
+  metrics_.prompt_tokens.Increment(sequence.prompt_len());
+  metrics_.cached_tokens.Increment(sequence.usage().cached_tokens);
+  metrics_.ttft_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
+  metrics_.prefill_seconds.Observe(seconds(now_us - sequence.first_planned_us));
+}
+
+void Engine::observe_finished(const Sequence& sequence) {
+  if (sequence.first_planned_us < 0) return;  // nothing of it had to be computed
+  const int64_t now_us = clock_.now_us();
+  metrics_.e2e_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
+  metrics_.run_seconds.Observe(seconds(now_us - sequence.first_planned_us));
+  metrics_.prompt_len.Observe(sequence.prompt_len());
+  metrics_.output_len.Observe(sequence.n_output());
+  if (sequence.first_token_us < 0) return;
+  metrics_.decode_seconds.Observe(seconds(now_us - sequence.first_token_us));
+  if (sequence.n_output() < 2) return;
+  metrics_.per_token_seconds.Observe(seconds(sequence.last_token_us - sequence.first_token_us) /
+                                     (sequence.n_output() - 1));
+}
+
+void Engine::publish(bool computing) {
   EngineStats stats;
   stats.n_running = static_cast<int32_t>(running_.size());
   stats.n_waiting = static_cast<int32_t>(waiting_.size());
   stats.n_steps = n_steps_;
   stats.n_preemptions = n_preemptions_;
-  stats.last_step_us = clock_.now_us();
+  stats.last_step_us = last_step_us_;
   stats.cache = cache_.stats();
-  metrics_.running.Set(stats.n_running);
-  metrics_.waiting.Set(stats.n_waiting);
+  if (computing) {
+    stats.step_rows = static_cast<int32_t>(rows_.size());
+    stats.step_seqs = static_cast<int32_t>(batch_.size());
+  }
+  metrics_.kv_usage_ratio.Set(static_cast<double>(stats.cache.n_in_use + stats.cache.n_promised) /
+                              stats.cache.n_blocks);
   metrics_.kv_blocks_free.Set(stats.cache.n_free);
   metrics_.kv_blocks_cached.Set(stats.cache.n_cached);
   metrics_.kv_blocks_in_use.Set(stats.cache.n_in_use);
   metrics_.kv_blocks_promised.Set(stats.cache.n_promised);
   metrics_.kv_evictions.Increment(static_cast<double>(stats.cache.n_evicted - n_evictions_seen_));
   n_evictions_seen_ = stats.cache.n_evicted;
+  const int64_t now_us = clock_.now_us();
   std::lock_guard lock(mutex_);
   stats_ = stats;
+  progress_us_ = now_us;
 }
 
 }  // namespace pagoda::engine

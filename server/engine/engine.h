@@ -40,7 +40,18 @@ struct EngineStats {
   int64_t n_preemptions = 0;
   int64_t last_step_us = 0;  // Clock::now_us at the end of the last step; 0 before the first
   cache::KvCacheStats cache;
+
+  // Of the moment of the call.
+  int32_t n_live = 0;       // submitted and not finished
+  int64_t progress_us = 0;  // when the engine last did something, or got work after it had none
+  int32_t step_rows = 0;    // of the step that is being computed; 0: none is
+  int32_t step_seqs = 0;
 };
+
+// How long the engine has been at what it does now; 0 while there is nothing to do.
+inline int64_t step_age_us(const EngineStats& stats, int64_t now_us) {
+  return stats.n_live == 0 || now_us < stats.progress_us ? 0 : now_us - stats.progress_us;
+}
 
 class Engine {
  public:
@@ -50,18 +61,20 @@ class Engine {
   ~Engine();
 
   // Any thread. The request's ids are in the vocabulary and its sampling in range.
-  // kInvalidArgument: the prompt is empty, or prompt and max_tokens exceed max_model_len.
+  // kInvalidArgument: the prompt is empty, prompt and max_tokens exceed max_model_len, or no token
+  // may be drawn (check_drawable).
   // kResourceExhausted: the queue is full. kUnavailable: draining.
   absl::Status submit(Request request);
   // Any thread; an unknown or finished id is no error. The sequence leaves the next planned batch
   // and its sink gets kFinish with the reason: kAbort when its client left, kStop when its text
   // reached a stop string.
   void cancel(RequestId id, FinishReason reason = FinishReason::kAbort);
-  // Any thread. No request is accepted from now on; those accepted run to their end.
+  // Any thread. No request is accepted from now on. Those that have run go on to their end, and so
+  // does an answer of which one has; those that never ran get kFinish, kError with kUnavailable.
   void drain();
   // Any thread. Ends what waits or runs: each sink gets kFinish, kError and this status.
   void abort_all(absl::Status why);
-  // Any thread. A snapshot of the end of the last step.
+  // Any thread. Counts as they were when a step began to compute or the last one ended.
   EngineStats stats() const;
   // Any thread: nothing waits or runs and the inbox is empty.
   bool idle() const;
@@ -81,12 +94,15 @@ class Engine {
     std::vector<Request> requests;
     std::vector<std::pair<RequestId, FinishReason>> cancels;
     bool draining = false;
+    bool drain_due = false;  // draining has begun, and the engine thread hasn't seen it yet
     bool stopping = false;
     absl::Status abort;  // not ok: end everything
   };
 
   bool intake();
   void abort_everything(const absl::Status& why);
+  void refuse_queued();
+  void finish_all(std::vector<SeqId> ids, const absl::Status& why);
   bool expire();
   void apply(const BatchPlan& plan);
   void preempt(SeqId id);
@@ -96,10 +112,15 @@ class Engine {
   void run_batch();
   void handle_results(std::span<const ops::SampleResult> results);
   void handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us);
-  void push_event(const Sequence& sequence, TokenEvent::Kind kind,
-                  const ops::SampleResult& result) const;
-  void finish(SeqId id, FinishReason reason, absl::Status error = absl::OkStatus());
-  void publish();
+  static TokenEvent event_of(const Sequence& sequence, TokenEvent::Kind kind,
+                             const ops::SampleResult& result);
+  // last: the draw that ended it, a token of the answer unless it is a stop token.
+  void finish(SeqId id, FinishReason reason, absl::Status error = absl::OkStatus(),
+              const ops::SampleResult* last = nullptr);
+  void observe_first_token(Sequence& sequence, int64_t now_us);
+  void observe_finished(const Sequence& sequence);
+  // Shows the state; `computing`: of a step that begins.
+  void publish(bool computing);
 
   const EngineConfig config_;
   model::ModelRunner& runner_;
@@ -109,9 +130,10 @@ class Engine {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  Inbox inbox_;         // guarded by mutex_
-  EngineStats stats_;   // guarded by mutex_
-  int32_t n_live_ = 0;  // guarded by mutex_: requests submitted and not finished
+  Inbox inbox_;              // guarded by mutex_
+  EngineStats stats_;        // guarded by mutex_
+  int32_t n_live_ = 0;       // guarded by mutex_: requests submitted and not finished
+  int64_t progress_us_ = 0;  // guarded by mutex_: see EngineStats
 
   // The engine thread's alone.
   // What a draw of the batch is for.
@@ -123,6 +145,7 @@ class Engine {
   int64_t n_steps_ = 0;
   int64_t n_preemptions_ = 0;
   int64_t n_evictions_seen_ = 0;
+  int64_t last_step_us_ = 0;
   absl::flat_hash_map<SeqId, std::unique_ptr<Sequence>> sequences_;
   absl::flat_hash_map<RequestId, SeqId> by_request_;
   std::vector<Sequence*> waiting_;  // preempted ones among them

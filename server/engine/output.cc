@@ -1,6 +1,7 @@
 #include "server/engine/output.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -11,13 +12,15 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop)
     : stops_(std::move(stops)), include_stop_(include_stop) {}
 
 std::string StopMatcher::push(std::string_view text) {
-  if (stopped_ || stops_.empty()) return std::string(stopped_ ? std::string_view() : text);
+  if (stopped()) return {};
+  if (stops_.empty()) return std::string(text);
   // held_ holds no whole match, so a match ends within `text`.
   const size_t old_size = held_.size();
   held_ += text;
   size_t best_end = std::string::npos;
   size_t best_begin = std::string::npos;
-  for (const std::string& stop : stops_) {
+  for (size_t i = 0; i < stops_.size(); ++i) {
+    const std::string& stop = stops_[i];
     const size_t from = old_size >= stop.size() ? old_size - stop.size() + 1 : 0;
     const size_t begin = held_.find(stop, from);
     if (begin == std::string::npos) continue;
@@ -25,10 +28,10 @@ std::string StopMatcher::push(std::string_view text) {
     if (end < best_end || (end == best_end && begin < best_begin)) {
       best_end = end;
       best_begin = begin;
+      matched_ = static_cast<int32_t>(i);
     }
   }
-  if (best_end != std::string::npos) {
-    stopped_ = true;
+  if (stopped()) {
     std::string out = held_.substr(0, include_stop_ ? best_end : best_begin);
     held_.clear();
     return out;
@@ -67,10 +70,10 @@ OutputStream::OutputStream(const model::Tokenizer& tokenizer, base::WorkerPool& 
       detokenizer_(tokenizer, options_.skip_special),
       stop_(options_.stop, options_.include_stop) {}
 
-void OutputStream::push(TokenEvent&& event) {
+void OutputStream::push_together(std::span<TokenEvent> events) {
   {
     std::lock_guard lock(mutex_);
-    events_.push_back(std::move(event));
+    std::ranges::move(events, std::back_inserter(events_));
     if (scheduled_) return;
     scheduled_ = true;
   }
@@ -99,7 +102,7 @@ void OutputStream::work() {
 
 void OutputStream::handle(TokenEvent&& event, OutputDelta& delta) {
   const auto logprob_of = [](const ops::SampleResult& result) {
-    TokenLogprob logprob{result.token, result.logprob, {}};
+    TokenLogprob logprob{result.token, result.logprob, {}, result.rank};
     for (int32_t i = 0; i < result.n_top; ++i) {
       logprob.top.emplace_back(result.top_tokens[i], result.top_logprobs[i]);
     }
@@ -119,6 +122,7 @@ void OutputStream::handle(TokenEvent&& event, OutputDelta& delta) {
         cancel_();
         finished_ = delta.finished = true;
         delta.reason = FinishReason::kStop;
+        delta.matched_stop = stop_.matched();
         delta.usage.completion_tokens = n_completion_tokens_;
       }
       return;
@@ -127,6 +131,8 @@ void OutputStream::handle(TokenEvent&& event, OutputDelta& delta) {
       delta.text += stop_.push(detokenizer_.finish());
       delta.text += stop_.finish();
       finished_ = delta.finished = true;
+      delta.matched_stop = stop_.matched();
+      delta.stop_token = stop_.stopped() ? -1 : event.stop_token;
       delta.reason = stop_.stopped() ? FinishReason::kStop : event.reason;
       delta.usage = event.usage;
       delta.error = std::move(event.error);

@@ -26,32 +26,39 @@ class StopMatcher {
   std::string push(std::string_view text);
   // No more text comes: the rest that was held back.
   std::string finish();
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return matched_ >= 0; }
+  // Which of the stop strings it was; -1: none yet.
+  int32_t matched() const { return matched_; }
 
  private:
   const std::vector<std::string> stops_;
   const bool include_stop_;
   std::string held_;
-  bool stopped_ = false;
+  int32_t matched_ = -1;
 };
 
 struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0;
   std::vector<std::pair<TokenId, float>> top;
+  int32_t rank = 0;  // 1: no token is likelier
 };
 
 // A piece of an answer. Deltas of one answer come in order and never at the same time.
 struct OutputDelta {
-  std::string text;                           // valid UTF-8
-  std::vector<TokenId> tokens;                // output tokens since the last delta; the text of the
-                                              // last ones may still be held back
+  std::string text;  // valid UTF-8
+  // Output tokens since the last delta. The text of the last ones may still be held back; when a
+  // stop string cuts the answer they go up to the one that completes it, though its text does not.
+  std::vector<TokenId> tokens;
   std::vector<TokenLogprob> prompt_logprobs;  // of the prompt's second token and those after it
   std::vector<TokenLogprob> logprobs;         // one for each of `tokens`, if wanted
   bool finished = false;
   FinishReason reason = FinishReason::kStop;
-  Usage usage;         // when finished
-  absl::Status error;  // when reason is kError
+  // What ended the answer, when reason is kStop: at most one of the two.
+  TokenId stop_token = -1;    // an end id or stop id that was drawn
+  int32_t matched_stop = -1;  // index in OutputOptions::stop
+  Usage usage;                // when finished
+  absl::Status error;         // when reason is kError
 };
 
 struct OutputOptions {
@@ -73,7 +80,9 @@ class OutputStream final : public TokenSink, public std::enable_shared_from_this
   static std::shared_ptr<OutputStream> create(const model::Tokenizer& tokenizer,
                                               base::WorkerPool& pool, OutputOptions options,
                                               OnDelta on_delta, Cancel cancel);
-  void push(TokenEvent&& event) override;
+  void push(TokenEvent&& event) override { push_together({&event, 1}); }
+  // They come in one delta.
+  void push_together(std::span<TokenEvent> events) override;
 
  private:
   OutputStream(const model::Tokenizer& tokenizer, base::WorkerPool& pool, OutputOptions options,

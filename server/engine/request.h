@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,8 +35,10 @@ struct SamplingParams {
   // Taken off the logits of tokens in the answer: once, and once for each time.
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  std::vector<TokenId> allowed_ids;             // sorted; empty: all may be drawn
-  std::vector<std::vector<TokenId>> bad_words;  // none of them may come to be in the answer
+  // Sorted; empty: all may be drawn. An id that ends the answer is drawn only if it is in the list.
+  std::vector<TokenId> allowed_ids;
+  // The last id of each is not drawn while the ids before it are the end of prompt and answer.
+  std::vector<std::vector<TokenId>> bad_words;
   int32_t n_logprobs = -1;         // alternatives a token; -1: no log probabilities
   int32_t n_prompt_logprobs = -1;  // the same for the tokens of the prompt
 };
@@ -70,11 +74,17 @@ class TokenSink {
  public:
   virtual ~TokenSink() = default;
   virtual void push(TokenEvent&& event) = 0;
+  // Events that belong together: no reader sees some of them and not yet the others, if it matters
+  // to the sink. They are moved from.
+  virtual void push_together(std::span<TokenEvent> events) {
+    for (TokenEvent& event : events) push(std::move(event));
+  }
 };
 
 // Immutable once submitted.
 struct Request {
   RequestId id;
+  RequestId group;              // requests of one answer have the same; 0: alone
   std::vector<TokenId> prompt;  // never empty
   SamplingParams sampling;
   int32_t choice = 0;       // which of the n answers to the prompt

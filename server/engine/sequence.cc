@@ -1,7 +1,6 @@
 #include "server/engine/sequence.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace pagoda::engine {
@@ -12,19 +11,13 @@ Sequence::Sequence(SeqId id, Request request, const std::vector<TokenId>& end_id
       scope_{request_.salt, request_.adapter_key},
       prompt_len_(static_cast<int32_t>(request_.prompt.size())),
       tokens_(request_.prompt),
-      stop_ids_(request_.sampling.stop_ids),
-      bias_(request_.sampling.logit_bias) {
+      sampler_(request_.sampling, end_ids, request_.prompt) {
   tokens_.reserve(tokens_.size() + static_cast<size_t>(request_.sampling.max_tokens));
-  if (!request_.sampling.ignore_eos) {
-    stop_ids_.insert(stop_ids_.end(), end_ids.begin(), end_ids.end());
-  }
-  std::ranges::sort(stop_ids_);
-  bias_no_end_ = bias_;
-  for (const std::vector<TokenId>& ids : {request_.sampling.stop_ids, end_ids}) {
-    for (const TokenId id_to_ban : ids) {
-      bias_no_end_.push_back({id_to_ban, -std::numeric_limits<float>::infinity()});
-    }
-  }
+}
+
+void Sequence::append(TokenId token) {
+  tokens_.push_back(token);
+  sampler_.append(tokens_);
 }
 
 void Sequence::advance(int32_t n) {
@@ -54,25 +47,11 @@ void Sequence::cut_tail(int32_t end) {
   if (tail_begin_ == tail_end_) tail_begin_ = tail_end_ = 0;
 }
 
-bool Sequence::is_stop(TokenId token) const {
-  return n_output() >= request_.sampling.min_tokens && std::ranges::binary_search(stop_ids_, token);
-}
-
 ops::SampleRow Sequence::draw() const {
-  const SamplingParams& sampling = request_.sampling;
-  const bool no_end = n_output() < sampling.min_tokens;
-  const std::vector<ops::LogitBias>& bias = no_end ? bias_no_end_ : bias_;
   ops::SampleRow row;
-  row.temperature = sampling.temperature;
-  row.top_k = sampling.top_k;
-  row.top_p = sampling.top_p;
-  row.min_p = sampling.min_p;
-  row.seed = sampling.seed;
+  sampler_.fill(row);
   row.choice = request_.choice;
-  row.position = n_output();
-  row.bias = bias.data();
-  row.n_bias = static_cast<int32_t>(bias.size());
-  row.n_top = sampling.n_logprobs;
+  row.n_top = request_.sampling.n_logprobs;
   return row;
 }
 

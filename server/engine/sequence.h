@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "cache/kv_cache.h"
 #include "server/engine/request.h"
+#include "server/engine/sampler_state.h"
 
 namespace pagoda::engine {
 
@@ -25,6 +26,8 @@ class Sequence {
  public:
   // end_ids: what ends an answer unless ignore_eos.
   Sequence(SeqId id, Request request, const std::vector<TokenId>& end_ids);
+  Sequence(const Sequence&) = delete;  // its parts point at each other
+  Sequence& operator=(const Sequence&) = delete;
 
   SeqId id() const { return id_; }
   const Request& request() const { return request_; }
@@ -51,13 +54,14 @@ class Sequence {
   // Block [begin, end) failed: the tail ends above it.
   void cut_tail(int32_t end);
 
-  // A drawn token. True when it is part of the answer, false when it only ends it.
-  void append(TokenId token) { tokens_.push_back(token); }
-  bool is_stop(TokenId token) const;
+  // A drawn token; allocates nothing.
+  void append(TokenId token);
+  // True when `token`, drawn now, only ends the answer and is no part of it.
+  bool is_stop(TokenId token) const { return sampler_.is_stop(token); }
   // Room for no further token.
   bool is_full() const { return n_output() >= request_.sampling.max_tokens; }
 
-  // How the token after position n_tokens()-1 is drawn.
+  // How the token after position n_tokens()-1 is drawn; good until the next append.
   ops::SampleRow draw() const;
   // What is wanted of the row at `position`.
   bool wants_logprob(int32_t position) const;
@@ -81,6 +85,7 @@ class Sequence {
   // Bookkeeping of the engine.
   int64_t last_planned_step = -1;
   int64_t first_planned_us = -1;
+  int64_t first_token_us = -1;
   int64_t last_token_us = -1;
 
  private:
@@ -90,9 +95,7 @@ class Sequence {
   const int32_t prompt_len_;
   SeqState state_ = SeqState::kWaiting;
   std::vector<TokenId> tokens_;
-  std::vector<TokenId> stop_ids_;            // sorted
-  std::vector<ops::LogitBias> bias_;         // the request's
-  std::vector<ops::LogitBias> bias_no_end_;  // the same, and no stop id can be drawn
+  SamplerState sampler_;
 
   cache::PrefixLease lease_;
   SlotId slot_{-1};

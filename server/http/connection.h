@@ -1,7 +1,8 @@
 // One client connection: requests are read and answered in order, one at a time.
 //
-//   idle ─▶ header ─▶ body ─▶ answering ─▶ idle …
-//              └─────────┴──refusal──┴───▶ lingering ─▶ closed
+//   idle ─▶ head ─▶ body ─▶ answering ─▶ idle …
+//             └───────┴──refusal──┴──┬─▶ lingering ─▶ closed
+//                                    └─▶ skipping a small body ─▶ idle …
 //
 // Everything runs on the connection's strand, except what says otherwise.
 #pragma once
@@ -20,7 +21,9 @@
 #include <string>
 #include <string_view>
 
+#include "server/http/cors.h"
 #include "server/http/exchange.h"
+#include "server/http/head.h"
 #include "server/http/router.h"
 #include "server/http/server.h"
 
@@ -30,7 +33,11 @@ namespace pagoda::http {
 struct ServerState {
   ServerState(ServerOptions options_in, const base::Clock& clock_in,
               engine::Admission& admission_in)
-      : options(std::move(options_in)), clock(clock_in), admission(admission_in) {}
+      : options(std::move(options_in)),
+        cors(options.cors_allow_origins),
+        max_connections(options.max_connections),
+        clock(clock_in),
+        admission(admission_in) {}
 
   std::shared_ptr<const Router> current_router() {
     std::lock_guard lock(mutex);
@@ -38,6 +45,8 @@ struct ServerState {
   }
 
   const ServerOptions options;
+  const CorsPolicy cors;
+  std::atomic<int64_t> max_connections;
   const base::Clock& clock;
   engine::Admission& admission;
   std::atomic<bool> draining{false};
@@ -64,7 +73,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void start();
 
   // Any thread; called by the exchange that is being answered.
-  void post_response(Response response);
+  // by_listener: no handler made it.
+  void post_response(Response response, bool by_listener = false);
   void post_dropped();
   void post_abort();
   void post_stream_head(Response head);
@@ -75,23 +85,33 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Error = boost::system::error_code;
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
-  // Reading.
+  // Reading (connection.cc). Whatever takes or refuses the request ends this part.
   void wait_for_request();
-  void read_header();
-  void on_header(Error error);
-  void take_header();
+  void read_head();
+  void scan_head();
+  void on_head_bytes(Error error, size_t bytes);
+  void parse_head(std::string_view bytes);
+  void take_head();
   bool check_framing();
+  bool check_target();
+  void answer_options();
+  void refuse_unroutable();
   void admit_and_read_body();
   bool fits_ticket(int64_t body_bytes);
   void read_body();
   void on_body(Error error);
   void dispatch();
+  bool body_can_be_skipped() const;
+  void skip_body();
 
-  // Answering.
+  // Answering (connection_answer.cc).
   void refuse(int status, std::string_view message);
-  void refuse_with(Response response);
+  void refuse_and_close(int status, std::string_view message);
+  void answer_directly(Response response);
   void begin_answer();
+  void tell_answer(int status, bool by_listener);
   void write_response(Response response);
+  void add_headers(Response& response);
   void queue(std::string bytes);
   void flush();
   void on_written(Error error, size_t bytes);
@@ -123,6 +143,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::beast::flat_buffer buffer_{kMaxBuffered};
   std::optional<Parser> parser_;
 
+  HeadScanner scanner_{0, 0};
+  enum class Reading : uint8_t { kNothing, kHead, kBody };
+  Reading reading_ = Reading::kNothing;
+  bool timed_out_ = false;  // what is being read came too late; its handler is about to run
+
   // Of the current request.
   std::shared_ptr<const Router> router_;
   Router::Match match_;
@@ -132,7 +157,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<engine::AdmissionTicket> answer_ticket_;
   int64_t ticket_bytes_ = 0;
   std::chrono::steady_clock::time_point body_start_;
-  bool has_body_ = false;
+  bool has_body_ = false;    // and it is not read yet
+  size_t skip_left_ = 0;     // bytes of an unread body that are thrown away after the answer
+  std::string origin_;       // of the page that asks, for CORS
+  int64_t body_bytes_ = -1;  // of a body that was read whole
   bool http_1_0_ = false;
   bool keep_alive_ = false;
   bool is_head_ = false;

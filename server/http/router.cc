@@ -15,17 +15,22 @@ void Router::fallback(Handler handler) {
   fallback_.push_back({"", "", false, std::move(handler)});
 }
 
+std::string Router::methods(std::string_view path) const {
+  std::string all;
+  for (const Route& route : routes_) {
+    if (route.path == path) all += route.method == "GET" ? "GET, HEAD, " : route.method + ", ";
+  }
+  if (!fallback_.empty()) all = "GET, HEAD, POST, ";
+  return all.empty() ? all : all + "OPTIONS";
+}
+
 Router::Match Router::find(std::string_view method, std::string_view path) const {
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
-  Match match;
   for (const Route& route : routes_) {
-    if (route.path != path) continue;
-    if (route.method == wanted) return {&route, ""};
-    if (!match.allow.empty()) match.allow += ", ";
-    match.allow += route.method == "GET" ? "GET, HEAD" : route.method;
+    if (route.path == path && route.method == wanted) return {&route, ""};
   }
-  if (!fallback_.empty()) return {&fallback_.front(), ""};
-  return match;
+  if (!fallback_.empty() && method != "OPTIONS") return {&fallback_.front(), ""};
+  return {nullptr, methods(path)};
 }
 
 }  // namespace pagoda::http

@@ -27,7 +27,7 @@ class Router {
   };
   struct Match {
     const Route* route = nullptr;  // null: see `allow`
-    std::string allow;             // methods of that path; empty: no such path
+    std::string allow;             // as of methods()
   };
 
   void get(std::string path, Handler handler);
@@ -36,7 +36,11 @@ class Router {
   // Answers whatever has no route of its own, in place of 404 and 405.
   void fallback(Handler handler);
 
-  // HEAD finds the handler of GET.
+  // What a path takes, as for Allow, with OPTIONS, which the listener answers itself; empty: there
+  // is no such path. With a fallback every path takes everything.
+  std::string methods(std::string_view path) const;
+
+  // HEAD finds the handler of GET, OPTIONS none.
   Match find(std::string_view method, std::string_view path) const;
 
  private:

@@ -1,7 +1,9 @@
 #include "server/http/server.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -22,6 +24,8 @@ namespace {
 
 // When descriptors run out, the next attempt comes after so long.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// Descriptors that are no connections: the model's file, the log, epoll, timers.
+constexpr int64_t kOtherDescriptors = 100;
 
 }  // namespace
 
@@ -35,7 +39,7 @@ struct Server::Impl {
     acceptor.async_accept(
         asio::make_strand(io), [this](boost::system::error_code error, tcp::socket socket) {
           if (!acceptor.is_open()) return;
-          if (!error && state->n_connections.load() >= state->options.max_connections) {
+          if (!error && state->n_connections.load() >= state->max_connections.load()) {
             return accept();  // closes the socket
           }
           if (!error) {
@@ -47,6 +51,22 @@ struct Server::Impl {
             if (!cancelled) accept();
           });
         });
+  }
+
+  // Without descriptors for all of them the listener would be deaf for a while each time they run
+  // out, so it takes fewer.
+  void limit_connections() {
+    const int64_t wanted = state->options.max_connections;
+    const int64_t n_descriptors = raise_descriptor_limit();
+    const int64_t possible = connections_within(n_descriptors, wanted);
+    state->max_connections.store(possible);
+    if (possible < wanted) {
+      spdlog::warn(
+          "at most {} connections at once instead of {}, since the limit of open files is {}; "
+          "raise "
+          "it (ulimit -Hn, LimitNOFILE)",
+          possible, wanted, n_descriptors);
+    }
   }
 
   asio::io_context io;
@@ -103,6 +123,8 @@ void Server::set_router(std::shared_ptr<const Router> router) {
 void Server::start() {
   CHECK(impl_->threads.empty());
   CHECK(impl_->state->current_router() != nullptr);
+  CHECK(impl_->state->options.make_error != nullptr);
+  impl_->limit_connections();
   impl_->work.emplace(impl_->io.get_executor());
   asio::post(impl_->acceptor.get_executor(), [impl = impl_.get()] { impl->accept(); });
   for (int32_t i = 0; i < impl_->state->options.n_threads; ++i) {
@@ -113,6 +135,8 @@ void Server::start() {
 void Server::drain() { impl_->state->draining.store(true); }
 
 int64_t Server::n_busy() const { return impl_->state->n_busy.load(); }
+
+int64_t Server::n_connections() const { return impl_->state->n_connections.load(); }
 
 void Server::stop() {
   impl_->io.stop();
@@ -130,6 +154,11 @@ int64_t raise_descriptor_limit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   return static_cast<int64_t>(limit.rlim_cur);
+}
+
+int64_t connections_within(int64_t n_descriptors, int64_t wanted) {
+  if (n_descriptors == 0) return wanted;
+  return std::clamp<int64_t>(n_descriptors - kOtherDescriptors, 1, wanted);
 }
 
 }  // namespace pagoda::http

@@ -19,6 +19,8 @@ std::string_view reason_phrase(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
     case 401:
@@ -35,6 +37,8 @@ std::string_view reason_phrase(int status) {
       return "Conflict";
     case 413:
       return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
     case 429:
       return "Too Many Requests";
     case 431:
@@ -90,7 +94,7 @@ std::string response_head(const Response& response, const HeadOptions& options) 
   }
   if (options.chunked) {
     head += "Transfer-Encoding: chunked\r\n";
-  } else if (options.content_length >= 0) {
+  } else if (options.content_length >= 0 && response.status != 204) {
     head += fmt::format("Content-Length: {}\r\n", options.content_length);
   }
   if (!options.keep_alive) head += "Connection: close\r\n";
@@ -109,6 +113,24 @@ std::string chunk(std::string_view data) {
 bool is_valid_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 128 &&
          std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+std::string_view request_id_of(std::string_view line) {
+  static constexpr std::string_view kName = "x-request-id:";
+  if (line.size() < kName.size() || lower(line.substr(0, kName.size())) != kName) return {};
+  std::string_view value = line.substr(kName.size());
+  const auto is_space = [](char c) { return c == ' ' || c == '\t'; };
+  while (!value.empty() && is_space(value.front())) value.remove_prefix(1);
+  while (!value.empty() && is_space(value.back())) value.remove_suffix(1);
+  return value;
 }
 
 bool split_target(std::string_view target, std::string& path, std::string& query) {

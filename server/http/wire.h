@@ -12,12 +12,13 @@ namespace pagoda::http {
 struct HeadOptions {
   bool keep_alive = true;
   bool chunked = false;        // else content_length is sent
-  int64_t content_length = 0;  // negative: the end of the connection ends the body
+  int64_t content_length = 0;  // negative: none, the end of the connection ends the body
   std::string_view request_id;
   int64_t unix_s = 0;  // for Date
 };
 
-// Status line and headers with the empty line that ends them.
+// Status line and headers with the empty line that ends them. A 204 has no body and tells no
+// length.
 std::string response_head(const Response& response, const HeadOptions& options);
 
 // One chunk of the chunked transfer coding (RFC 9112, section 7.1); `data` is not empty.
@@ -31,6 +32,12 @@ std::string http_date(int64_t unix_s);
 
 // True for an id that may be echoed and logged: 1 to 128 visible ASCII characters.
 bool is_valid_request_id(std::string_view id);
+
+// The value when `line` is the field X-Request-Id, without the spaces around it; else empty.
+std::string_view request_id_of(std::string_view line);
+
+// ASCII letters in lower case.
+std::string lower(std::string_view text);
 
 // Splits a request target into path and query. The absolute form "http://host/path" is accepted as
 // RFC 9112, section 3.2.2 asks. False when there is no path in it.

@@ -1,11 +1,15 @@
 """The listener with raw sockets: hostile bodies, limits, clients that leave, shutdown."""
 import json
+import resource
+import shutil
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 
+import pytest
 import requests
 
 
@@ -56,7 +60,7 @@ def test_no_such_route(server):
     answer = requests.get(server.url + "/nowhere")
     assert answer.status_code == 404 and answer.json()["error"]["code"] == "not_found"
     answer = requests.get(server.url + "/v1/completions")
-    assert answer.status_code == 405 and answer.headers["Allow"] == "POST"
+    assert answer.status_code == 405 and answer.headers["Allow"] == "POST, OPTIONS"
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
@@ -295,3 +299,149 @@ def test_no_prompt_in_the_log(server):
     server.complete(prompt="xylophone zeppelin", max_tokens=1)
     log = server.log()
     assert "xylophone" not in log and "/v1/completions 200 prompt=" in log
+
+
+def curl(server, *arguments, data=b""):
+    done = subprocess.run(["curl", "-sS", "-i", "--max-time", "30", *arguments],
+                          input=data, stdout=subprocess.PIPE, check=True, timeout=60)
+    return done.stdout
+
+
+def test_head_and_options(server):
+    for path, methods in [("/v1/models", "GET, HEAD, OPTIONS"),
+                          ("/v1/completions", "POST, OPTIONS")]:
+        answer = requests.options(server.url + path)
+        assert answer.status_code == 204 and answer.content == b""
+        assert answer.headers["Allow"] == methods and "Content-Length" not in answer.headers
+    assert requests.head(server.url + "/v1/completions").status_code == 405
+    assert raw(server, b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").startswith(
+        b"HTTP/1.1 204 ")
+    got = requests.get(server.url + "/version")
+    head = requests.head(server.url + "/version")
+    assert head.headers["Content-Length"] == got.headers["Content-Length"]
+
+
+def test_without_a_list_of_origins_nothing_is_said_of_them(server):
+    answer = requests.get(server.url + "/version", headers={"Origin": "https://a.example"})
+    assert not [name for name in answer.headers if name.startswith("Access-Control")]
+
+
+def test_chunked_and_expected_bodies(server):
+    if not shutil.which("curl"):
+        pytest.skip("curl is not installed")
+    url = server.url + "/tokenize"
+    body = json.dumps({"prompt": "word " * 5000}).encode()
+    plain = curl(server, url, "--data-binary", "@-", "-H", "Expect:", data=body)
+    chunked = curl(server, url, "--data-binary", "@-", "-H", "Transfer-Encoding: chunked",
+                   "-H", "Expect:", data=body)
+    expected = curl(server, url, "--data-binary", "@-", "-H", "Expect: 100-continue", data=body)
+    assert expected.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+    for answer in (plain, chunked, expected):
+        assert json.loads(answer.rpartition(b"\r\n\r\n")[2])["count"] >= 5000
+    other = curl(server, url, "--data-binary", "@-", "-H", "Expect: cake", data=b"{}")
+    assert other.startswith(b"HTTP/1.1 417 ") and b'"invalid_request_error"' in other
+
+
+def test_errors_and_streams_echo_the_id(server):
+    headers = {"X-Request-Id": "mine-8"}
+    for answer in [
+            requests.get(server.url + "/nowhere", headers=headers),
+            requests.get(server.url + "/v1/completions", headers=headers),
+            requests.post(server.url + "/v1/completions", data=b"{", headers=headers),
+            requests.post(server.url + "/v1/completions", json={"prompt": "x", "model": "other"},
+                          headers=headers),
+            requests.post(server.url + "/v1/completions", json={
+                "prompt": "x", "max_tokens": 2, "stream": True}, headers=headers)]:
+        assert answer.headers["X-Request-Id"] == "mine-8", answer.text
+    broken = b"GET /version HTTP/1.1\r\nX-Request-Id: mine-9\r\nBad : x\r\n\r\n"
+    assert b"X-Request-Id: mine-9\r\n" in raw(server, broken)
+
+
+def test_what_is_refused_of_a_head(server):
+    plain = b"GET /version HTTP/1.1\r\nHost: x\r\n"
+    for status, data in [
+            (431, plain + b"A: b\r\n" * 200 + b"\r\n"),
+            (431, plain + b"A: " + b"b" * 20000 + b"\r\n\r\n"),
+            (431, b"GET /" + b"b" * 20000),
+            (400, plain + b"A: b\r\n folded\r\n\r\n"),
+            (400, plain + b"A : b\r\n\r\n"),
+            (400, plain + b"A: \0\r\n\r\n"),
+            (400, b"GET /version HTTP/1.1\r\n\r\n"),
+            (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
+            (400, request("/tokenize", b"{}", "Transfer-Encoding: chunked\r\n")),
+            (400, request("/tokenize", b"{}", "Content-Length: 3\r\n")),
+            (501, plain + b"Transfer-Encoding: gzip\r\n\r\n")]:
+        answer = raw(server, data + plain + b"\r\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status), (data[:80], answer)
+        assert b"Connection: close" in head
+        assert json.loads(body)["error"]["message"]  # one answer and nothing behind it
+
+
+# ---- O22: deep nesting ----
+
+# Threads of the C library get as much stack as the soft limit says, 8 MiB by default. The parser
+# keeps its nesting on the heap, so that this much does for every thread.
+SMALL_STACK = 256 << 10
+N_REPEATS = 100
+MAX_GROWTH = 8 << 20
+
+
+def nested_bodies():
+    """By item of the case: a field that nobody reads; fields that are read, in place of a text and
+    inside a list; text that is JSON, which nothing may parse."""
+    deep = "[" * 100_000 + "0" + "]" * 100_000
+    objects = '{"a":' * 100_000 + "0" + "}" * 100_000
+    yield '{"prompt": "x", "max_tokens": 1, "x": ' + deep + "}"
+    yield '{"x":' + deep + "}"
+    yield '{"prompt": "x", "x": ' + objects + "}"
+    yield '{"prompt": ' + deep + "}"
+    yield '{"prompt": ' + objects + "}"
+    yield '{"prompt": [[1, ' + deep + "]]}"
+    yield '{"prompt": "x", "logit_bias": ' + objects + "}"
+    yield '{"prompt": "x", "stop": ' + deep + "}"
+    yield '{"prompt": "x", "stream_options": ' + objects + "}"
+    yield '{"prompt": "x", "messages": [{"role": "user", "content": ' + deep + "}]}"
+    yield '{"prompt": ' + "[" * 100_000  # and never closed
+    yield json.dumps({"prompt": deep})
+
+
+@pytest.fixture
+def small_stacks():
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (SMALL_STACK, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+
+
+def rss_bytes(server):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024
+
+
+def check_deep_nesting(start):
+    # A small pool, all of which is touched by the time memory is looked at.
+    server = start("--kv-cache-memory-bytes", "32MiB")
+    bodies = list(nested_bodies())
+    begin = None
+    with requests.Session() as session:
+        for i in range(N_REPEATS):
+            for body in bodies if i == 0 else [bodies[i % len(bodies)]]:
+                answer = session.post(server.url + "/v1/completions", data=body, timeout=10)
+                assert answer.status_code == 400, (body[:60], answer.text)
+                assert answer.json()["error"]["type"] == "invalid_request_error"
+            if i == len(bodies):
+                begin = rss_bytes(server)
+    assert rss_bytes(server) - begin < MAX_GROWTH
+    assert server.complete(prompt="x", max_tokens=1)
+    for value in ("[" * 60 + "]" * 60, '{"a":' * 60 + "0" + "}" * 60):
+        body = '{"prompt": "x", "max_tokens": 1, "y": ' + value + "}"
+        assert session.post(server.url + "/v1/completions", data=body).status_code == 200
+
+
+def test_o22_deep_nesting(start):
+    check_deep_nesting(start)
+
+
+def test_o22_deep_nesting_on_small_stacks(small_stacks, start):
+    check_deep_nesting(start)

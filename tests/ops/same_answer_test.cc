@@ -240,14 +240,35 @@ TEST_P(SameAnswerThreads, Sampling) {
   std::mt19937_64 random(14);
   const std::vector<float> logits = random_floats(random, int64_t{kRows} * kVocab, 2);
   std::vector<ops::SampleRow> rows;
+  std::vector<int32_t> allowed;
+  std::vector<ops::LogitBias> bias;
+  std::vector<ops::TokenCount> counts;
+  for (int32_t id = 0; id < kVocab; ++id) {
+    if (random() % 2 == 0) allowed.push_back(id);
+    if (random() % 50 == 0) bias.push_back({id, id % 2 == 0 ? -INFINITY : 2.0F});
+    if (random() % 3 == 0) counts.push_back({id, static_cast<int32_t>(random() % 3)});
+  }
+  // Every second row is adjusted by some of the lists.
   for (int32_t i = 0; i < kRows; ++i) {
-    rows.push_back({.logits_row = i,
+    const auto some = [&](const auto& list, int32_t period) {
+      return i % period == 1 ? static_cast<int32_t>(list.size()) : 0;
+    };
+    rows.push_back({.logits_row = i % 8 == 1 ? 0 : i,
                     .temperature = i % 5 == 0 ? 0.0F : 0.5F + static_cast<float>(i % 4),
                     .top_k = i % 3 == 0 ? 20 : 0,
                     .top_p = i % 4 == 0 ? 0.9F : 1.0F,
                     .min_p = i % 7 == 0 ? 0.1F : 0.0F,
                     .seed = random(),
                     .position = i,
+                    .allowed = allowed.data(),
+                    .n_allowed = some(allowed, 6),
+                    .bias = bias.data(),
+                    .n_bias = some(bias, 4),
+                    .counts = counts.data(),
+                    .n_counts = some(counts, 2),
+                    .repetition_penalty = 1.3F,
+                    .frequency_penalty = 0.2F,
+                    .presence_penalty = 0.1F,
                     .n_top = i % 6 - 1});
   }
   const auto run = [&](Backend& backend, std::span<const ops::SampleRow> some,

@@ -138,9 +138,9 @@ TEST_P(SampleTest, SharpParametersTakeTheLargest) {
     const int32_t wanted =
         static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     const ops::SampleRow rows[] = {
-        {.temperature = 0}, {.temperature = 9e-6F}, {.top_k = 1},
-        {.top_p = 0},       {.top_p = -1},          {.top_p = 1e-9F},
-        {.min_p = 1},       {.min_p = 1.5F},        {.temperature = kNan}};
+        {.temperature = 0}, {.temperature = 1e-12F}, {.temperature = 9e-6F}, {.top_k = 1},
+        {.top_p = 0},       {.top_p = -1},           {.top_p = 1e-9F},       {.min_p = 1},
+        {.min_p = 1.5F},    {.temperature = kNan}};
     for (ops::SampleRow row : rows) {
       row.seed = random();
       EXPECT_EQ(sample_one(*backend_, logits, row).token, wanted);
@@ -201,7 +201,8 @@ TEST_P(SampleTest, BannedAndBiasedTokens) {
   std::vector<ops::LogitBias> all;
   for (int32_t token = 0; token < 1200; ++token) all.push_back({token, -kInf});
   const ops::SampleRow nothing_left = {.bias = all.data(), .n_bias = 1200};
-  EXPECT_EQ(sample_one(*backend_, logits, nothing_left).token, 0);
+  EXPECT_EQ(sample_one(*backend_, logits, nothing_left).token, -1);
+  EXPECT_EQ(sample_one(reference_, logits, nothing_left).token, -1);
   // A mask that allows one token allows that one whatever else is asked for.
   all[777].value = 0;
   for (int64_t position = 0; position < 20; ++position) {
@@ -209,6 +210,159 @@ TEST_P(SampleTest, BannedAndBiasedTokens) {
         .temperature = 3, .position = position, .bias = all.data(), .n_bias = 1200};
     EXPECT_EQ(sample_one(*backend_, logits, one_left).token, 777);
   }
+}
+
+TEST_P(SampleTest, FiltersThatAreOff) {
+  std::mt19937_64 random(8);
+  const std::vector<float> logits = random_floats(random, 700, 2);
+  const ops::SampleRow off[] = {{.top_k = -1},   {.top_k = 7000}, {.top_p = 1},
+                                {.top_p = 1.5F}, {.min_p = 0},    {.min_p = -1}};
+  for (int64_t position = 0; position < 100; ++position) {
+    const int32_t wanted = sample_one(*backend_, logits, {.seed = 3, .position = position}).token;
+    for (ops::SampleRow row : off) {
+      row.seed = 3;
+      row.position = position;
+      EXPECT_EQ(sample_one(*backend_, logits, row).token, wanted);
+    }
+  }
+}
+
+// Prompt [0], nothing drawn yet.
+TEST_P(SampleTest, ARepetitionPenaltySeesThePrompt) {
+  const std::vector<float> logits = {2.0F, 1.5F, -1.0F, 0.5F};
+  const ops::TokenCount counts[] = {{0, 0}};
+  const ops::SampleRow row = {
+      .temperature = 0, .counts = counts, .n_counts = 1, .repetition_penalty = 2};
+  for (Backend* backend : {backend_.get(), static_cast<Backend*>(&reference_)}) {
+    EXPECT_EQ(sample_one(*backend, logits, row).token, 1);
+    EXPECT_EQ(sample_one(*backend, logits, {.temperature = 0}).token, 0);
+  }
+}
+
+// The penalised logit of a token is what a bias has to lift another to before that one is drawn.
+TEST_P(SampleTest, PenaltiesInTheirOrder) {
+  const std::vector<float> logits = {2.0F, 1.0F, -1.0F, 0.5F};
+  const std::vector<float> wanted = {1.0F, -0.25F, -2.0F, 0.5F};
+  const ops::TokenCount counts[] = {{0, 0}, {1, 1}, {2, 0}};  // prompt [0, 0, 2], answer [1]
+  const int32_t allowed[][2] = {{0, 3}, {1, 3}, {2, 3}};
+  for (int32_t token = 0; token < 3; ++token) {
+    for (const float step : {-0.001F, 0.001F}) {
+      const ops::LogitBias bias[] = {{3, wanted[static_cast<size_t>(token)] - 0.5F + step}};
+      const ops::SampleRow row = {.temperature = 0,
+                                  .allowed = allowed[token],
+                                  .n_allowed = 2,
+                                  .bias = bias,
+                                  .n_bias = 1,
+                                  .counts = counts,
+                                  .n_counts = 3,
+                                  .repetition_penalty = 2,
+                                  .frequency_penalty = 0.25F,
+                                  .presence_penalty = 0.5F};
+      const int32_t expected = step > 0 ? 3 : token;
+      EXPECT_EQ(sample_one(*backend_, logits, row).token, expected) << token;
+      EXPECT_EQ(sample_one(reference_, logits, row).token, expected) << token;
+    }
+  }
+  // Exactly: token 1 comes down to what a bias lifts token 3 to, and the lower id wins.
+  const ops::LogitBias equal[] = {{3, -0.75F}};
+  const ops::SampleRow row = {.temperature = 0,
+                              .allowed = allowed[1],
+                              .n_allowed = 2,
+                              .bias = equal,
+                              .n_bias = 1,
+                              .counts = counts,
+                              .n_counts = 3,
+                              .repetition_penalty = 2,
+                              .frequency_penalty = 0.25F,
+                              .presence_penalty = 0.5F,
+                              .n_top = 2};
+  const ops::SampleResult result = sample_one(*backend_, logits, row);
+  EXPECT_EQ(result.token, 1);
+  // The report is about the model's own distribution.
+  EXPECT_EQ(result.rank, 2);
+  EXPECT_EQ(result.top_tokens[0], 0);
+}
+
+TEST_P(SampleTest, OnlyAllowedTokensAreDrawn) {
+  std::mt19937_64 random(9);
+  const std::vector<float> logits = random_floats(random, 1500, 3);
+  const std::vector<int32_t> allowed = {3, 511, 512, 513, 1499};
+  ops::SampleRow row = {.temperature = 3, .allowed = allowed.data(), .n_allowed = 5, .n_top = 1};
+  compare(logits, row, "allowed");
+  std::vector<int> drawn(logits.size());
+  for (row.position = 0; row.position < 300; ++row.position) {
+    ++drawn[static_cast<size_t>(sample_one(*backend_, logits, row).token)];
+  }
+  for (int32_t id = 0; id < 1500; ++id) {
+    EXPECT_EQ(drawn[static_cast<size_t>(id)] > 0, std::ranges::binary_search(allowed, id)) << id;
+  }
+  const ops::LogitBias bans[] = {
+      {3, -kInf}, {511, -kInf}, {512, -kInf}, {513, -kInf}, {1499, -kInf}};
+  row.bias = bans;
+  row.n_bias = 4;
+  EXPECT_EQ(sample_one(*backend_, logits, row).token, 1499);
+  row.n_bias = 5;
+  const ops::SampleResult none = sample_one(*backend_, logits, row);
+  EXPECT_EQ(none.token, -1);
+  EXPECT_EQ(none.n_top, 0);
+  row.forced_token = 8;
+  EXPECT_EQ(sample_one(*backend_, logits, row).token, 8);
+}
+
+// Everything at once, at random: lists of every length, values at and beyond their borders.
+TEST_P(SampleTest, AllOfItTogether) {
+  std::mt19937_64 random(10);
+  const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
+  const auto any_of = [&](std::initializer_list<float> values) {
+    return values.begin()[random() % values.size()];
+  };
+  const int n_cases = kSanitized ? 300 : 3000;
+  for (int i = 0; i < n_cases; ++i) {
+    const auto vocab = static_cast<int32_t>(1 + random() % (chance(20) ? 1500 : 40));
+    std::vector<float> logits = random_floats(random, vocab, any_of({0.1F, 1, 4}));
+    if (chance(10)) logits[random() % logits.size()] = any_of({kNan, kInf, -kInf});
+    std::vector<int32_t> allowed;
+    std::vector<ops::LogitBias> bias;
+    std::vector<ops::TokenCount> counts;
+    for (int32_t id = 0; id < vocab; ++id) {
+      if (chance(30)) allowed.push_back(id);
+      if (chance(20)) bias.push_back({id, any_of({-kInf, -100, 2, -1, 100})});
+      if (chance(40)) counts.push_back({id, static_cast<int32_t>(random() % 4)});
+    }
+    if (chance(50)) allowed.clear();
+    if (chance(50)) counts.clear();
+    const ops::SampleRow row = {.temperature = any_of({0, 1e-12F, 0.5F, 1, 1, 2}),
+                                .top_k = static_cast<int32_t>(any_of({0, -1, 1, 3, 10, 100000})),
+                                .top_p = any_of({1, 1, 0.9F, 0.3F, 0, 1e-9F}),
+                                .min_p = any_of({0, 0, 0.1F, 1}),
+                                .seed = random(),
+                                .choice = static_cast<int32_t>(random() % 3),
+                                .position = static_cast<int64_t>(random() % 1000),
+                                .allowed = allowed.data(),
+                                .n_allowed = static_cast<int32_t>(allowed.size()),
+                                .bias = bias.data(),
+                                .n_bias = static_cast<int32_t>(bias.size()),
+                                .counts = counts.data(),
+                                .n_counts = static_cast<int32_t>(counts.size()),
+                                .repetition_penalty = any_of({1, 1.3F, 0.5F, 2}),
+                                .frequency_penalty = any_of({0, 0.25F, -2, 2}),
+                                .presence_penalty = any_of({0, 0.5F, -2, 2}),
+                                .n_top = static_cast<int32_t>(random() % 8) - 1};
+    const ops::SampleResult got = sample_one(*backend_, logits, row);
+    const ops::SampleResult wanted = sample_one(reference_, logits, row);
+    ++n_draws_;
+    if (got.token != wanted.token) {
+      ++n_different_;
+    } else {
+      expect_same_report(got, wanted);
+    }
+    if (got.token >= 0) {
+      EXPECT_TRUE(allowed.empty() || std::ranges::binary_search(allowed, got.token));
+      EXPECT_TRUE(std::ranges::none_of(
+          bias, [&](const auto& b) { return b.token == got.token && b.value == -kInf; }));
+    }
+  }
+  EXPECT_LE(n_different_, n_draws_ / 500) << n_different_ << " of " << n_draws_;
 }
 
 TEST_P(SampleTest, ForcedToken) {

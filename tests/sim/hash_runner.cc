@@ -1,7 +1,9 @@
 #include "tests/sim/hash_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <map>
 
 #include "base/check.h"
 
@@ -29,14 +31,59 @@ int32_t draw(uint64_t hash, const ops::SampleRow& params, int32_t n_vocab) {
   hash = fold(hash, params.seed);
   hash = fold(hash, static_cast<uint64_t>(params.choice));
   hash = fold(hash, static_cast<uint64_t>(params.position));
-  auto token = static_cast<int32_t>(hash % static_cast<uint64_t>(n_vocab));
+  for (int32_t i = 0; i < params.n_counts; ++i) {
+    hash = fold(hash, static_cast<uint64_t>(params.counts[i].token));
+    hash = fold(hash, static_cast<uint64_t>(params.counts[i].n_output));
+  }
+  for (const float penalty :
+       {params.repetition_penalty, params.presence_penalty, params.frequency_penalty}) {
+    if (params.n_counts > 0) hash = fold(hash, std::bit_cast<uint32_t>(penalty));
+  }
   const std::span<const ops::LogitBias> bias(params.bias, static_cast<size_t>(params.n_bias));
   const auto is_banned = [&](int32_t id) {
     return std::ranges::any_of(
         bias, [&](const ops::LogitBias& b) { return b.token == id && std::isinf(b.value); });
   };
-  while (is_banned(token)) token = (token + 1) % n_vocab;
-  return token;
+  const int32_t n = params.n_allowed > 0 ? params.n_allowed : n_vocab;
+  const auto first = static_cast<int32_t>(hash % static_cast<uint64_t>(n));
+  for (int32_t i = 0; i < n; ++i) {
+    const int32_t at = (first + i) % n;
+    const int32_t token = params.n_allowed > 0 ? params.allowed[at] : at;
+    if (!is_banned(token)) return token;
+  }
+  return -1;
+}
+
+// Every token that has been, counted anew.
+std::vector<ops::TokenCount> count_tokens(const HashRunner::SoloRequest& request,
+                                          std::span<const int32_t> tokens) {
+  const bool repetition = request.repetition_penalty != 1;
+  if (!repetition && request.presence_penalty == 0 && request.frequency_penalty == 0) return {};
+  std::map<int32_t, int32_t> n_output;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool in_prompt = i < request.prompt.size();
+    if (!in_prompt || repetition) n_output[tokens[i]] += in_prompt ? 0 : 1;
+  }
+  std::vector<ops::TokenCount> counts;
+  for (const auto& [token, n] : n_output) counts.push_back({token, n});
+  return counts;
+}
+
+std::vector<ops::LogitBias> bans(const HashRunner::SoloRequest& request,
+                                 const std::vector<int32_t>& tokens) {
+  std::vector<ops::LogitBias> bans;
+  if (tokens.size() - request.prompt.size() < static_cast<size_t>(request.min_tokens)) {
+    for (const int32_t id : request.banned_ids) bans.push_back({id, -INFINITY});
+  }
+  for (const std::vector<int32_t>& word : request.bad_words) {
+    std::vector<int32_t> end = tokens;
+    end.push_back(word.back());
+    if (end.size() < word.size()) continue;
+    if (std::equal(word.rbegin(), word.rend(), end.rbegin())) {
+      bans.push_back({word.back(), -INFINITY});
+    }
+  }
+  return bans;
 }
 
 }  // namespace
@@ -111,12 +158,11 @@ std::span<const ops::SampleResult> HashRunner::fetch(model::Ticket draws) {
   return results_;
 }
 
-std::vector<int32_t> HashRunner::solo_answer(const HashRunnerConfig& config,
-                                             const SoloRequest& request) {
+HashRunner::SoloAnswer HashRunner::solo_answer(const HashRunnerConfig& config,
+                                               const SoloRequest& request) {
+  SoloAnswer answer;
   std::vector<int32_t> tokens(request.prompt.begin(), request.prompt.end());
   std::vector<uint64_t> sums(static_cast<size_t>(config.n_groups), 0);
-  std::vector<ops::LogitBias> no_end;
-  for (const int32_t id : request.banned_ids) no_end.push_back({id, -INFINITY});
   uint64_t hash = 0;
   int32_t done = 0;
   for (int32_t n_output = 0; n_output < request.max_tokens; ++n_output) {
@@ -129,21 +175,32 @@ std::vector<int32_t> HashRunner::solo_answer(const HashRunnerConfig& config,
         hash = fold(hash, kv);
       }
     }
-    ops::SampleRow params;
-    params.seed = request.seed;
-    params.choice = request.choice;
-    params.position = n_output;
-    if (n_output < request.min_tokens) {
-      params.bias = no_end.data();
-      params.n_bias = static_cast<int32_t>(no_end.size());
-    }
+    const std::vector<ops::TokenCount> counts = count_tokens(request, tokens);
+    const std::vector<ops::LogitBias> banned = bans(request, tokens);
+    const ops::SampleRow params = {.seed = request.seed,
+                                   .choice = request.choice,
+                                   .position = n_output,
+                                   .allowed = request.allowed_ids.data(),
+                                   .n_allowed = static_cast<int32_t>(request.allowed_ids.size()),
+                                   .bias = banned.data(),
+                                   .n_bias = static_cast<int32_t>(banned.size()),
+                                   .counts = counts.data(),
+                                   .n_counts = static_cast<int32_t>(counts.size()),
+                                   .repetition_penalty = request.repetition_penalty,
+                                   .frequency_penalty = request.frequency_penalty,
+                                   .presence_penalty = request.presence_penalty};
     const int32_t token = draw(hash, params, config.n_vocab);
+    answer.is_stuck = token < 0;
+    if (answer.is_stuck) break;
     const bool ends = std::ranges::find(request.stop_ids, token) != request.stop_ids.end();
-    if (n_output >= request.min_tokens && ends) break;
+    if (n_output >= request.min_tokens && ends) {
+      answer.stop_token = token;
+      break;
+    }
     tokens.push_back(token);
   }
-  tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()));
-  return tokens;
+  answer.tokens.assign(tokens.begin() + std::ssize(request.prompt), tokens.end());
+  return answer;
 }
 
 }  // namespace pagoda::sim

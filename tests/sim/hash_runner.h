@@ -2,7 +2,8 @@
 // tables, so a block that is stale, shared wrongly or torn changes the output.
 //
 // The KV of position p is mix(fold of the KV of 0 … p-1 as read from the pool, token, p, adapter),
-// once for each group.
+// once for each group. A draw depends on the token counts that come with it too, so a history that
+// is short of a token, or has it twice, shows as well.
 #pragma once
 
 #include <cstdint>
@@ -43,13 +44,23 @@ class HashRunner final : public model::ModelRunner {
     int32_t min_tokens = 0;
     std::vector<int32_t> banned_ids;  // while there are fewer than min_tokens
     std::vector<int32_t> stop_ids;    // from then on
+    std::vector<int32_t> allowed_ids;
+    std::vector<std::vector<int32_t>> bad_words;
+    float repetition_penalty = 1;
+    float presence_penalty = 0;
+    float frequency_penalty = 0;
     uint64_t seed = 0;
     int32_t choice = 0;
     int32_t adapter = 0;
   };
-  // The answer without any cache: what a request must get, whatever happened around it.
-  static std::vector<int32_t> solo_answer(const HashRunnerConfig& config,
-                                          const SoloRequest& request);
+  struct SoloAnswer {
+    std::vector<int32_t> tokens;
+    int32_t stop_token = -1;  // what ended it, if not max_tokens
+    bool is_stuck = false;    // everything was banned
+  };
+  // The answer without any cache, batch or state kept from token to token: what a request must get,
+  // whatever happened around it.
+  static SoloAnswer solo_answer(const HashRunnerConfig& config, const SoloRequest& request);
 
  private:
   uint64_t& value(BlockId block, int32_t offset);

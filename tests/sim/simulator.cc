@@ -30,6 +30,7 @@ class RecordingSink final : public engine::TokenSink {
     if (event.kind == TokenEvent::Kind::kFinish) {
       finished = true;
       reason = event.reason;
+      stop_token = event.stop_token;
       usage = event.usage;
       error = event.error;
     }
@@ -39,6 +40,7 @@ class RecordingSink final : public engine::TokenSink {
   bool finished = false;
   int32_t n_after_finish = 0;
   FinishReason reason = FinishReason::kStop;
+  int32_t stop_token = -1;
   engine::Usage usage;
   absl::Status error;
 };
@@ -133,6 +135,9 @@ class Simulator {
       engine_.cancel(sent.request.id);
     } else if (what <= 57) {
       clock_.advance_us(pick(0, 5'000'000));
+    } else if (what == 58 && chance(30)) {
+      drained_ = true;
+      engine_.drain();
     }
     for (int32_t n = pick(0, 12); n > 0 && result_.failure.empty(); --n) step();
   }
@@ -140,6 +145,7 @@ class Simulator {
   void submit() {
     engine::Request request;
     request.id = RequestId(sent_.size() + 1);
+    if (chance(20)) request.group = RequestId(1 + sent_.size() / 4);
     request.prompt = make_prompt();
     const int32_t room = max_len() - static_cast<int32_t>(request.prompt.size());
     request.sampling.max_tokens = pick(room > 0 ? 1 : 0, std::min(room, chance(80) ? 24 : 200));
@@ -149,6 +155,7 @@ class Simulator {
     request.sampling.seed = static_cast<uint64_t>(pick(0, 3));
     request.sampling.n_prompt_logprobs = chance(10) ? 0 : -1;
     if (request.sampling.n_prompt_logprobs >= 0 && chance(50)) request.sampling.max_tokens = 0;
+    if (chance(40)) constrain(request);
     request.choice = pick(0, 1);
     request.priority = chance(20) ? pick(-1, 1) : 0;
     request.tenant = chance(50) ? "a" : "b";
@@ -165,7 +172,32 @@ class Simulator {
     clock_.advance_us(1);
     Sent sent{request, std::make_shared<RecordingSink>(), false};
     request.sink = sent.sink;
-    if (engine_.submit(std::move(request)).ok()) sent_.push_back(std::move(sent));
+    const absl::Status status = engine_.submit(std::move(request));
+    if (status.ok()) {
+      sent_.push_back(std::move(sent));
+    } else if (absl::IsInvalidArgument(status)) {
+      const HashRunner::SoloAnswer solo = solo_answer(sent.request);
+      if (!solo.is_stuck || !solo.tokens.empty()) fail("a request is refused that has an answer");
+    }
+  }
+
+  // Penalties, allowed ids and bad words, in the small vocabulary often too many.
+  void constrain(engine::Request& request) {
+    engine::SamplingParams& sampling = request.sampling;
+    if (chance(40)) sampling.repetition_penalty = chance(50) ? 1.3F : 0.5F;
+    if (chance(40)) sampling.frequency_penalty = 0.25F;
+    if (chance(40)) sampling.presence_penalty = chance(50) ? 0.5F : -2.0F;
+    for (int32_t id = 0; chance(95) && id < runner_config_.n_vocab; ++id) {
+      if (chance(60)) sampling.allowed_ids.push_back(id);
+    }
+    if (chance(50)) sampling.allowed_ids.clear();
+    for (int32_t n = chance(50) ? pick(1, 6) : 0; n > 0; --n) {
+      std::vector<int32_t> word = random_tokens(pick(1, 4));
+      const size_t n_before = std::min(word.size() - 1, request.prompt.size());
+      // The end of the prompt, often; in a large vocabulary nothing else would ever fit.
+      if (chance(50)) std::copy_n(request.prompt.rbegin(), n_before, word.rbegin() + 1);
+      sampling.bad_words.push_back(std::move(word));
+    }
   }
 
   // Often the beginning of a stem or of an earlier conversation, with something new behind it.
@@ -192,6 +224,11 @@ class Simulator {
     const bool worked = engine_.step();
     clock_.advance_us(1000);
     cache_.check();
+    const engine::EngineStats shown = engine_.stats();
+    if (shown.n_running != metrics_.requests.n_running() ||
+        shown.n_waiting != metrics_.requests.n_waiting()) {
+      fail("the counts of requests are not those of the engine");
+    }
     for (size_t i = 0; i < sent_.size(); ++i) {
       if (sent_[i].sink->n_after_finish > 0)
         fail(fmt::format("request {}: events after its end", i));
@@ -210,34 +247,52 @@ class Simulator {
     if (!cache_.prefix_caching() && stats.n_free != stats.n_blocks) fail("blocks lost at rest");
     if (!engine_.idle()) fail("requests live at rest");
     for (size_t i = 0; i < sent_.size() && result_.failure.empty(); ++i) check_answer(i);
-    if (metrics_.started.Value() != static_cast<double>(sent_.size()))
-      fail("started count is wrong");
-    double finished = 0;
-    for (const auto* counter : metrics_.finished) finished += counter->Value();
-    if (finished != static_cast<double>(sent_.size())) fail("finished counts are wrong");
+    const auto n_sent = static_cast<int64_t>(sent_.size());
+    if (metrics_.requests.n_started() != n_sent) fail("started count is wrong");
+    int64_t n_finished = 0;
+    for (const FinishReason reason : engine::kFinishReasons) {
+      n_finished += metrics_.requests.n_finished(reason);
+    }
+    if (n_finished != n_sent) fail("finished counts are wrong");
+  }
+
+  HashRunner::SoloAnswer solo_answer(const engine::Request& request) const {
+    const engine::SamplingParams& sampling = request.sampling;
+    HashRunner::SoloRequest solo;
+    solo.prompt = request.prompt;
+    solo.max_tokens = sampling.max_tokens;
+    solo.min_tokens = sampling.min_tokens;
+    solo.stop_ids = solo.banned_ids = sampling.stop_ids;
+    solo.banned_ids.push_back(kEndId);
+    if (!sampling.ignore_eos) solo.stop_ids.push_back(kEndId);
+    solo.allowed_ids = sampling.allowed_ids;
+    solo.bad_words = sampling.bad_words;
+    solo.repetition_penalty = sampling.repetition_penalty;
+    solo.presence_penalty = sampling.presence_penalty;
+    solo.frequency_penalty = sampling.frequency_penalty;
+    solo.seed = sampling.seed;
+    solo.choice = request.choice;
+    solo.adapter = request.adapter.value();
+    return HashRunner::solo_answer(runner_config_, solo);
   }
 
   void check_answer(size_t i) {
     const engine::Request& request = sent_[i].request;
     const RecordingSink& sink = *sent_[i].sink;
     if (!sink.finished) return fail(fmt::format("request {} never ended", i));
-    HashRunner::SoloRequest solo;
-    solo.prompt = request.prompt;
-    solo.max_tokens = request.sampling.max_tokens;
-    solo.min_tokens = request.sampling.min_tokens;
-    solo.stop_ids = solo.banned_ids = request.sampling.stop_ids;
-    solo.banned_ids.push_back(kEndId);
-    if (!request.sampling.ignore_eos) solo.stop_ids.push_back(kEndId);
-    solo.seed = request.sampling.seed;
-    solo.choice = request.choice;
-    solo.adapter = request.adapter.value();
-    std::vector<int32_t> want = HashRunner::solo_answer(runner_config_, solo);
+    const HashRunner::SoloAnswer solo = solo_answer(request);
+    std::vector<int32_t> want = solo.tokens;
     const bool whole = sink.reason == FinishReason::kStop || sink.reason == FinishReason::kLength;
     if (whole) {
       ++result_.n_finished;
     } else {
       ++result_.n_aborted;
-      const bool expected = sent_[i].cancelled || request.deadline_us != 0;
+      const bool stuck =
+          solo.is_stuck && absl::IsInvalidArgument(sink.error) && sink.tokens.size() == want.size();
+      // What had begun when the engine was drained goes on.
+      const bool refused = drained_ && sink.tokens.empty() && absl::IsUnavailable(sink.error);
+      const bool expected =
+          sent_[i].cancelled || request.deadline_us != 0 || stuck || refused;
       if (!expected) {
         return fail(fmt::format("request {} ended by {}", i, base::message_of(sink.error)));
       }
@@ -246,6 +301,10 @@ class Simulator {
     if (sink.tokens != want) {
       return fail(fmt::format("request {}: {} tokens differ from the solo answer's {}", i,
                               sink.tokens.size(), want.size()));
+    }
+    if (whole && (sink.stop_token != solo.stop_token || solo.is_stuck)) {
+      return fail(fmt::format("request {}: ended by token {} instead of {}", i, sink.stop_token,
+                              solo.stop_token));
     }
     const std::vector<int32_t> scored(request.prompt.begin() + 1, request.prompt.end());
     if (whole && request.sampling.n_prompt_logprobs >= 0 && sink.prompt_tokens != scored) {
@@ -271,6 +330,7 @@ class Simulator {
   cache::KvCache cache_;
   std::vector<std::vector<int32_t>> stems_;
   std::vector<Sent> sent_;
+  bool drained_ = false;
   SimResult result_;
   engine::Engine engine_;
 };

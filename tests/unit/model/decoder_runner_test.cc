@@ -5,8 +5,8 @@
 #include <cmath>
 #include <random>
 
-#include "tests/unit/model/count_allocations.h"
 #include "tests/unit/model/tiny_model.h"
+#include "tests/unit/support/count_allocations.h"
 
 namespace pagoda::model {
 namespace {
@@ -233,16 +233,26 @@ TEST_F(DecoderRunnerTest, ALogProbabilityIsNoLastToken) {
 TEST_F(DecoderRunnerTest, AStepAllocatesNothing) {
   for (int32_t seq = 0; seq < 4; ++seq) answer(random_ids(20, 5), seq, 2);
   constexpr int32_t kLast[] = {-1};
+  constexpr ops::TokenCount kCounts[] = {{3, 1}, {9, 2}};
+  constexpr int32_t kAllowed[] = {2, 5, 7};
   for (int step = 0; step < 4; ++step) {
     for (int32_t seq = 0; seq < 4; ++seq) {
       add(seq, 21 + step, kLast, Want::kSample);
       ask(seq, seq, -1, 0.8F);
+      // Every kind of draw: plain, penalised, filtered, from a list.
+      ops::SampleRow& params = requests_.back().params;
+      params.counts = kCounts;
+      params.n_counts = seq == 1 ? 2 : 0;
+      params.frequency_penalty = 0.5F;
+      params.top_p = seq == 2 ? 0.9F : 1.0F;
+      params.allowed = kAllowed;
+      params.n_allowed = seq == 3 ? 3 : 0;
     }
-    const int64_t before = count_allocations();
+    const int64_t before = test::count_allocations();
     run();
     // The first steps may still grow what sampling keeps.
     if (step >= 2) {
-      EXPECT_EQ(count_allocations(), before);
+      EXPECT_EQ(test::count_allocations(), before);
     }
   }
 }

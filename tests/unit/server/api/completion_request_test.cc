@@ -11,9 +11,9 @@
 namespace pagoda::api {
 namespace {
 
-using nlohmann::json;
+using json = Json;
 
-constexpr CompletionLimits kLimits{.n_vocab = 49152, .max_json_depth = 128, .max_choices = 256};
+const RequestLimits kLimits{.n_vocab = 49152, .max_json_depth = 128, .max_choices = 256};
 
 absl::StatusOr<CompletionRequest> parse(const std::string& body) {
   return parse_completion(body, kLimits);
@@ -61,7 +61,7 @@ TEST(CompletionRequest, MinTokensRaisesTheDefaultOfMaxTokens) {
 
 // The first item of each list is wrong too, and the length is what is said.
 TEST(CompletionRequest, ListsThatAreTooLongAreRefusedBeforeTheyAreRead) {
-  CompletionLimits limits = kLimits;
+  RequestLimits limits = kLimits;
   limits.max_choices = 3;
   limits.max_model_len = 5;
   EXPECT_TRUE(parse_completion(R"({"prompt": ["a", "b", "c"]})", limits).ok());
@@ -260,14 +260,23 @@ TEST(CompletionRequest, RefusesWithTheFieldsName) {
       {"suffix", "\"end\""},
       {"best_of", "2"},
       {"presence_penalty", "2.5"},
-      {"frequency_penalty", "-0.5"},
-      {"repetition_penalty", "1.1"},
+      {"frequency_penalty", "-2.5"},
+      {"repetition_penalty", "0"},
+      {"repetition_penalty", "-1"},
       {"use_beam_search", "true"},
       {"response_format", "{\"type\": \"json_object\"}"},
       {"guided_regex", "\"a\""},
-      {"bad_words", "[\"x\"]"},
-      {"allowed_token_ids", "[1]"},
-      {"prompt_logprobs", "1"}};
+      {"bad_words", "[\"\"]"},
+      {"bad_words", "[1]"},
+      {"bad_words", "\"x\""},
+      {"allowed_token_ids", "[]"},
+      {"allowed_token_ids", "[49152]"},
+      {"allowed_token_ids", "{}"},
+      {"prompt_logprobs", "21"},
+      {"prompt_logprobs", "-1"},
+      {"truncate_prompt_tokens", "0"},
+      {"truncate_prompt_tokens", "-2"},
+      {"return_token_ids", "1"}};
   for (const auto& [field, value] : cases) {
     const auto request = parse_with("\"" + field + "\": " + value);
     ASSERT_FALSE(request.ok()) << field << " = " << value.substr(0, 80);

@@ -73,9 +73,27 @@ TEST(Json, TheLastOfEqualKeysCountsAtEveryDepth) {
       R"({"a": {"x": [1, {"y": 2}], "x": {"z": 3}, "z": 4}, "b": [[1], {}, {"c": []}, "s"]})",
       kKnown, 128);
   ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(parsed->object, nlohmann::json::parse(
+  EXPECT_EQ(parsed->object, Json::parse(
                                 R"({"a": {"x": {"z": 3}, "z": 4},
                                     "b": [[1], {}, {"c": []}, "s"]})"));
+}
+
+TEST(Json, KeysKeepTheirOrder) {
+  const auto parsed =
+      parse_object(R"({"b": {"z": 1, "a": {"y": 2, "x": 3}, "m": 4, "z": 5}})", kKnown, 128);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(to_text(parsed->object), R"({"b":{"z":5,"a":{"y":2,"x":3},"m":4}})");
+}
+
+TEST(Json, AWholeObjectKeepsEverything) {
+  const auto parsed = parse_whole_object(R"({"x": [1, {"y": null}], "a": 2})", "the text", 3);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(to_text(*parsed), R"({"x":[1,{"y":null}],"a":2})");
+  for (const char* wrong : {"[]", "{", "{\"x\": [[[1]]]}", "{\"x\": 1e999}", ""}) {
+    const auto refused = parse_whole_object(wrong, "the text", 3);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_TRUE(std::string(refused.status().message()).starts_with("the text "));
+  }
 }
 
 TEST(Json, NumbersAreExact) {
@@ -97,6 +115,11 @@ TEST(Json, TimeGrowsWithTheBodyAlone) {
   std::string objects = "[{\"k\":1}";
   for (int i = 1; i < 1'000'000; ++i) objects += ",{\"k\":1}";
   objects += "]";
+  std::string keys = "{\"k0\":0";
+  for (int i = 1; i < 300'000; ++i) keys += ",\"k" + std::to_string(i % 200'000) + "\":1";
+  const auto many_keys = parse_object("{\"a\":" + keys + "}}", kKnown, 128);
+  ASSERT_TRUE(many_keys.ok());
+  EXPECT_EQ(many_keys->object.at("a").size(), 200'000U);
   for (const char* field : {"a", "unknown"}) {
     const std::string body = std::string("{\"") + field + "\":" + objects + ",\"b\":5}";
     const auto start = std::chrono::steady_clock::now();
@@ -111,22 +134,22 @@ TEST(Json, TimeGrowsWithTheBodyAlone) {
 TEST(Json, ShownIsShortAndValid) {
   std::string long_text;
   for (int i = 0; i < 100; ++i) long_text += "é";
-  const std::string text = shown(nlohmann::json(long_text));
+  const std::string text = shown(Json(long_text));
   EXPECT_LT(text.size(), 80U);
-  EXPECT_NO_THROW((void)nlohmann::json(text).dump());
-  EXPECT_EQ(shown(nlohmann::json(1.5)), "1.5");
-  EXPECT_EQ(shown(nlohmann::json::array({1})), "a list");
+  EXPECT_NO_THROW((void)Json(text).dump());
+  EXPECT_EQ(shown(Json(1.5)), "1.5");
+  EXPECT_EQ(shown(Json::array({1})), "a list");
 }
 
 TEST(Json, Integers) {
   int64_t out = 0;
-  EXPECT_TRUE(as_int64(nlohmann::json::parse("16.0"), out));
+  EXPECT_TRUE(as_int64(Json::parse("16.0"), out));
   EXPECT_EQ(out, 16);
-  EXPECT_TRUE(as_int64(nlohmann::json::parse("-9223372036854775808"), out));
+  EXPECT_TRUE(as_int64(Json::parse("-9223372036854775808"), out));
   EXPECT_EQ(out, INT64_MIN);
   for (const char* bad :
        {"9223372036854775808", "1e30", "1.5", "-1e300", "true", "\"1\"", "null"}) {
-    EXPECT_FALSE(as_int64(nlohmann::json::parse(bad), out)) << bad;
+    EXPECT_FALSE(as_int64(Json::parse(bad), out)) << bad;
   }
 }
 

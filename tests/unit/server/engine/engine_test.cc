@@ -88,7 +88,7 @@ class EngineTest : public testing::Test {
     solo.prompt = request.prompt;
     solo.max_tokens = request.sampling.max_tokens;
     solo.seed = request.sampling.seed;
-    return sim::HashRunner::solo_answer(runner_config_, solo);
+    return sim::HashRunner::solo_answer(runner_config_, solo).tokens;
   }
   void run_to_rest() {
     while (engine_->step()) cache_->check();
@@ -152,7 +152,7 @@ TEST_F(EngineTest, CancelLeavesTheNextBatchAndGivesItsBlocksBack) {
   EXPECT_EQ(sink_of(a)->wait().reason, FinishReason::kAbort);
   EXPECT_EQ(engine_->stats().cache.n_in_use, 0);
   EXPECT_EQ(engine_->stats().n_running, 0);
-  EXPECT_EQ(metrics_.finished[static_cast<size_t>(FinishReason::kAbort)]->Value(), 1);
+  EXPECT_EQ(metrics_.requests.n_finished(FinishReason::kAbort), 1);
   engine_->cancel(a.id);
   engine_->cancel(RequestId(999));
   engine_->step();
@@ -202,6 +202,47 @@ TEST_F(EngineTest, DrainFinishesWhatWasAccepted) {
   EXPECT_TRUE(engine_->idle());
 }
 
+// Two slots: the first request runs, of the second one choice does; the third waits, and the fourth
+// is still in the inbox.
+TEST_F(EngineTest, DrainRefusesWhatNeverRan) {
+  make(32, 2, 64);
+  Request alone = request(10, 20);
+  Request first = request(12, 20);
+  Request second = request(12, 20);
+  first.group = second.group = RequestId(77);
+  Request queued = request(14, 20);
+  Request arriving = request(16, 20);
+  for (const Request& r : {alone, first, second, queued}) ASSERT_TRUE(engine_->submit(r).ok());
+  engine_->step();
+  EXPECT_EQ(metrics_.requests.n_running(), 2);
+  ASSERT_TRUE(engine_->submit(arriving).ok());
+  engine_->drain();
+  EXPECT_EQ(metrics_.requests.n_waiting(), 3);
+  engine_->step();
+  for (const Request& r : {queued, arriving}) {
+    ASSERT_TRUE(sink_of(r)->finished());
+    EXPECT_EQ(sink_of(r)->wait().error.code(), absl::StatusCode::kUnavailable);
+  }
+  run_to_rest();
+  for (const Request& r : {alone, first, second}) EXPECT_EQ(sink_of(r)->tokens(), solo(r));
+  EXPECT_EQ(metrics_.requests.n_finished(FinishReason::kError), 2);
+  EXPECT_TRUE(engine_->idle());
+}
+
+TEST_F(EngineTest, DrainLetsThePreemptedComeBack) {
+  make(6, 2, 64);
+  Request a = request(30, 48);
+  Request b = request(20, 48);
+  ASSERT_TRUE(engine_->submit(a).ok());
+  ASSERT_TRUE(engine_->submit(b).ok());
+  while (engine_->stats().n_preemptions == 0) ASSERT_TRUE(engine_->step());
+  EXPECT_EQ(metrics_.requests.n_waiting(), 1);
+  engine_->drain();
+  run_to_rest();
+  EXPECT_EQ(sink_of(a)->tokens(), solo(a));
+  EXPECT_EQ(sink_of(b)->tokens(), solo(b));
+}
+
 TEST_F(EngineTest, AbortAllTellsEverybodyWhy) {
   make(16, 1, 64);
   Request a = request(10, 20);
@@ -220,9 +261,9 @@ TEST_F(EngineTest, AbortAllTellsEverybodyWhy) {
 }
 
 TEST_F(EngineTest, StopEndsARunningAnswerAfterItsStep) {
-  make(64, 1, 64);
-  Request running = request(10, 1000);
-  Request waiting = request(10, 1000);
+  make(1024, 1, 64);  // more tokens than can be drawn before the stop arrives
+  Request running = request(10, 16000);
+  Request waiting = request(10, 16000);
   ASSERT_TRUE(engine_->submit(running).ok());
   ASSERT_TRUE(engine_->submit(waiting).ok());
   std::thread engine_thread([&] { engine_->run(); });
@@ -230,7 +271,7 @@ TEST_F(EngineTest, StopEndsARunningAnswerAfterItsStep) {
   engine_->stop();
   engine_thread.join();
   for (const Request& r : {running, waiting}) EXPECT_TRUE(sink_of(r)->finished());
-  EXPECT_LT(sink_of(running)->tokens().size(), 1000U);
+  EXPECT_LT(sink_of(running)->tokens().size(), 16000U);
 }
 
 TEST_F(EngineTest, OnlyThePromptIsComputedWhenNoTokenIsWanted) {

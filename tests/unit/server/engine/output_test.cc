@@ -84,6 +84,18 @@ TEST(StopMatcher, CanIncludeTheStop) {
   EXPECT_TRUE(matcher.stopped());
 }
 
+TEST(StopMatcher, SaysWhichStopItWas) {
+  const auto matched = [](const std::vector<std::string>& stops, const std::string& text) {
+    StopMatcher matcher(stops, false);
+    for (const char c : text) matcher.push(std::string(1, c));
+    return matcher.matched();
+  };
+  EXPECT_EQ(matched({"x", "bc", "abcd"}, "abcd"), 1);
+  EXPECT_EQ(matched({"bc", "abc"}, "abc"), 1);  // both end here, and it begins first
+  EXPECT_EQ(matched({"abcd", "cd"}, "abcd"), 0);
+  EXPECT_EQ(matched({"x", "y"}, "abc"), -1);
+}
+
 // A token is the byte of its id.
 class ByteTokenizer final : public model::Tokenizer {
  public:
@@ -178,6 +190,45 @@ TEST(OutputStream, AStopStringCancelsAndNothingFollows) {
   EXPECT_EQ(collector.n_logprobs, 5U);
   EXPECT_EQ(collector.last.usage.completion_tokens, 5);
   EXPECT_EQ(collector.last.usage.cached_tokens, 3);
+  EXPECT_EQ(collector.last.matched_stop, 0);
+  EXPECT_EQ(collector.last.stop_token, -1);
+}
+
+TEST(OutputStream, SaysWhatEndedTheAnswer) {
+  const ByteTokenizer tokenizer;
+  const auto last_delta = [&](const std::string& text, TokenId stop_token) {
+    Collector collector;
+    base::WorkerPool pool(1, 16);
+    OutputOptions options;
+    options.stop = {"no", "\xEF\xBF\xBD"};
+    auto stream = OutputStream::create(tokenizer, pool, options, collector.on_delta(), [] {});
+    for (const char c : text) stream->push(token(c));
+    TokenEvent end = finish(FinishReason::kStop);
+    end.stop_token = stop_token;
+    stream->push(std::move(end));
+    collector.wait();
+    return collector.last;
+  };
+  EXPECT_EQ(last_delta("a", 7).stop_token, 7);
+  EXPECT_EQ(last_delta("a", 7).matched_stop, -1);
+  // The unfinished character at the end completes a stop string.
+  EXPECT_EQ(last_delta("a\xE6\xAD", 7).stop_token, -1);
+  EXPECT_EQ(last_delta("a\xE6\xAD", 7).matched_stop, 1);
+}
+
+TEST(OutputStream, WhatIsPushedTogetherIsOneDelta) {
+  const ByteTokenizer tokenizer;
+  for (int i = 0; i < 200; ++i) {
+    Collector collector;
+    base::WorkerPool pool(1, 16);
+    auto stream = OutputStream::create(tokenizer, pool, {}, collector.on_delta(), [] {});
+    stream->push(token('a'));
+    TokenEvent events[] = {token('b'), finish(FinishReason::kLength)};
+    stream->push_together(events);
+    collector.wait();
+    EXPECT_TRUE(collector.last.text.ends_with('b'));
+    EXPECT_FALSE(collector.last.tokens.empty());
+  }
 }
 
 TEST(OutputStream, AnUnfinishedCharacterAndAHeldStopAreFlushedAtTheEnd) {

@@ -56,9 +56,9 @@ TEST(Router, FindsByMethodAndPath) {
   EXPECT_EQ(router.find("GET", "/a").route->method, "GET");
   EXPECT_EQ(router.find("HEAD", "/a").route->method, "GET");
   EXPECT_TRUE(router.find("POST", "/a").route->admitted);
-  EXPECT_EQ(router.find("PUT", "/a").allow, "GET, HEAD, POST");
+  EXPECT_EQ(router.find("PUT", "/a").allow, "GET, HEAD, POST, OPTIONS");
   EXPECT_EQ(router.find("get", "/a").route, nullptr);  // methods are case-sensitive
-  EXPECT_EQ(router.find("HEAD", "/b").allow, "POST");
+  EXPECT_EQ(router.find("HEAD", "/b").allow, "POST, OPTIONS");
   EXPECT_EQ(router.find("GET", "/c").route, nullptr);
   EXPECT_TRUE(router.find("GET", "/c").allow.empty());
   router.fallback([](std::shared_ptr<Exchange>) {});

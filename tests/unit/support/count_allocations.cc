@@ -1,4 +1,4 @@
-#include "tests/unit/model/count_allocations.h"
+#include "tests/unit/support/count_allocations.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -19,8 +19,8 @@ void* operator new(size_t size) {
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace pagoda::model {
+namespace pagoda::test {
 
 int64_t count_allocations() { return n_allocations.load(std::memory_order_relaxed); }
 
-}  // namespace pagoda::model
+}  // namespace pagoda::test

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-namespace pagoda::model {
+namespace pagoda::test {
 
 int64_t count_allocations();
 
-}  // namespace pagoda::model
+}  // namespace pagoda::test

@@ -1,0 +1,36 @@
+// From text to the ids of a prompt that fits the context. On a worker.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/api/context.h"
+#include "server/api/generation_request.h"
+
+namespace pagoda::api {
+
+// Appends the ids of a raw text: control tokens written in it are control tokens. Before them the
+// beginning-of-sequence token, if the model wants one and add_special asks.
+void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
+                 std::vector<TokenId>& ids);
+
+// kInvalidArgument before any work for a text that is longer than the context could be, or with
+// truncation sixteen times that. `field` is the one that holds it.
+absl::Status check_text_length(const ServedModel& model, const GenerationRequest& request,
+                               size_t text_bytes, std::string_view field);
+
+// Truncates the ids if the request asks for it, then checks that they and the answer fit the
+// context. Errors name `field`, which holds the prompt, or length_field, max_tokens in the dialect.
+absl::Status fit_prompt(const ServedModel& model, const GenerationRequest& request,
+                        std::string_view field, std::string_view length_field,
+                        std::vector<TokenId>& ids);
+
+// The sequences of ids that a word may come as, at the start of a text and after a blank.
+std::vector<std::vector<TokenId>> encode_bad_words(const model::Tokenizer& tokenizer,
+                                                   std::span<const std::string> words);
+
+}  // namespace pagoda::api
