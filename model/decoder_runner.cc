@@ -6,6 +6,23 @@
 
 namespace pagoda::model {
 
+KvShape kv_shape_of(const ModelConfig& config, const Capabilities& capabilities,
+                    int32_t block_size) {
+  KvShape shape;
+  shape.n_groups = static_cast<int32_t>(config.groups.size());
+  for (const LayerGroup& group : config.groups) {
+    shape.group_windows.push_back(group.window);
+    // All blocks have equal bytes, so a short group is padded to the longest.
+    shape.page.n_layers = std::max(shape.page.n_layers, static_cast<int32_t>(group.layers.size()));
+  }
+  shape.page.dtype = capabilities.kv_dtype;
+  shape.page.page_layout = capabilities.page_layout;
+  shape.page.block_size = block_size;
+  shape.page.n_kv_heads = config.n_kv_heads;
+  shape.page.head_dim = config.head_dim;
+  return shape;
+}
+
 absl::StatusOr<std::unique_ptr<DecoderRunner>> DecoderRunner::create(
     Backend& backend, const ModelConfig& config, const Weights& weights,
     const DecoderRunnerOptions& options) {
@@ -17,19 +34,7 @@ absl::StatusOr<std::unique_ptr<DecoderRunner>> DecoderRunner::create(
   ASSIGN_OR_RETURN(runner->decoder_, Decoder::create(backend, config, weights, options.max_rows));
   RETURN_IF_ERROR(runner->allocate());
 
-  KvShape& shape = runner->kv_shape_;
-  shape.n_groups = static_cast<int32_t>(config.groups.size());
-  for (const LayerGroup& group : config.groups) {
-    shape.group_windows.push_back(group.window);
-    // All blocks have equal bytes, so a short group is padded to the longest.
-    shape.page.n_layers = std::max(shape.page.n_layers, static_cast<int32_t>(group.layers.size()));
-  }
-  const Capabilities& capabilities = backend.capabilities();
-  shape.page.dtype = capabilities.kv_dtype;
-  shape.page.page_layout = capabilities.page_layout;
-  shape.page.block_size = options.block_size;
-  shape.page.n_kv_heads = config.n_kv_heads;
-  shape.page.head_dim = config.head_dim;
+  runner->kv_shape_ = kv_shape_of(config, backend.capabilities(), options.block_size);
   return runner;
 }
 

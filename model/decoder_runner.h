@@ -23,6 +23,10 @@ struct DecoderRunnerOptions {
   int32_t block_size = kPageTokens;  // a multiple of kPageTokens
 };
 
+// The blocks of a model's KV, which have no memory yet.
+KvShape kv_shape_of(const ModelConfig& config, const Capabilities& capabilities,
+                    int32_t block_size);
+
 class DecoderRunner final : public ModelRunner {
  public:
   // Takes all memory of a step here: kResourceExhausted when there is none. Config, weights and

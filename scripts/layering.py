@@ -19,6 +19,7 @@ BELOW = {
     "cache": {"base", "kernels"},
     "server/engine": {"base", "kernels", "model", "cache"},
     "server/http": {"base", "server/engine"},
+    "server/client": {"base"},
     "server/api": {"base", "kernels", "model", "cache", "server/engine", "server/http"},
     "server/rpc": {"base", "kernels", "model", "cache", "server/engine", "server/api"},
 }

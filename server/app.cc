@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -19,13 +21,16 @@
 #include "server/api/errors.h"
 #include "server/api/prompt.h"
 #include "server/api/routes.h"
+#include "server/api/sampling_defaults.h"
 #include "server/engine/output.h"
 #include "server/engine/watchdog.h"
 #include "server/http/server.h"
 #include "server/logging.h"
+#include "server/model_path.h"
 #include "server/model_stack.h"
 #include "server/process_stats.h"
 #include "server/signals.h"
+#include "server/summary.h"
 
 namespace pagoda {
 namespace {
@@ -38,6 +43,18 @@ constexpr int64_t kBodiesAtOnce = 8;
 constexpr size_t kOutputQueue = size_t{1} << 24;
 constexpr std::chrono::milliseconds kDrainPoll{10};
 constexpr std::chrono::milliseconds kFlushTime{2000};
+
+// For people a block of its own; where the log is for programs, one record with a field for each.
+void say_ready(const Summary& summary, bool as_record) {
+  if (!spdlog::should_log(spdlog::level::info)) return;
+  if (!as_record) {
+    spdlog::info("ready");
+    return fmt::print(stderr, "{}", summary_block(summary));
+  }
+  nlohmann::ordered_json fields = nlohmann::ordered_json::object();
+  for (const SummaryItem& item : summary_items(summary)) fields[std::string(item.name)] = item.text;
+  log_event(spdlog::level::info, "ready", "ready", fields);
+}
 
 uint64_t entropy() {
   std::random_device device;
@@ -54,8 +71,9 @@ class Serve {
                    kBodiesAtOnce * options.max_body_bytes),
         random_(options.seed != 0 ? options.seed : entropy()),
         log_(clock_, log_event, options.log_prompts),
-        http_(http_options(), clock_, admission_),
-        signals_([this](int number, int count) { on_signal(number, count); }) {}
+        http_(http_options(), clock_, admission_) {}
+
+  uint16_t port() const { return http_.port(); }
 
   ~Serve() {
     http_.stop();
@@ -63,7 +81,17 @@ class Serve {
     if (engine_thread_.joinable()) engine_thread_.join();
   }
 
+  // Until a signal ends it.
   absl::Status run() {
+    signals_.emplace([this](int number, int count) { on_signal(number, count); });
+    RETURN_IF_ERROR(start());
+    wait_for_signal();
+    shut_down();
+    return absl::OkStatus();
+  }
+
+  // Returns when requests are served; the destructor ends them.
+  absl::Status start() {
     http::raise_descriptor_limit();
     // The port comes first: a busy one is told before a model is loaded for nothing.
     RETURN_IF_ERROR(http_.bind(options_.host, options_.port));
@@ -71,10 +99,9 @@ class Serve {
     http_.start();
     spdlog::info("pagoda {} is loading {}", version(), path_);
     ASSIGN_OR_RETURN(stack_, ModelStack::create(options_, path_, fs_, clock_, registry_));
-    make_chat_prompter();
+    RETURN_IF_ERROR(make_chat_prompter());
+    RETURN_IF_ERROR(read_sampling_defaults());
     start_serving();
-    wait_for_signal();
-    shut_down();
     return absl::OkStatus();
   }
 
@@ -84,6 +111,7 @@ class Serve {
     http.max_body_bytes = options_.max_body_bytes;
     http.write_timeout = options_.slow_reader_timeout;
     http.make_error = api::listener_error;
+    http.cors_allow_origins = options_.cors_allow_origins;
     http.on_answer = [this](const http::Answered& answered) { on_answer(answered); };
     return http;
   }
@@ -122,16 +150,42 @@ class Serve {
     std::_Exit(count == 1 ? 0 : 128 + number);
   }
 
-  // A model whose template is wrong still completes texts.
-  void make_chat_prompter() {
-    const std::string& source = stack_->tokenizer().vocabulary().chat_template;
-    if (source.empty()) return;
+  // A model whose own template is wrong still completes texts; one that was asked for must be
+  // right.
+  absl::Status make_chat_prompter() {
+    std::string source = stack_->tokenizer().vocabulary().chat_template;
+    const bool is_asked_for = !options_.chat_template.empty();
+    if (is_asked_for) {
+      ASSIGN_OR_RETURN(source, read_chat_template(fs_, options_.chat_template));
+    }
+    if (source.empty()) return absl::OkStatus();
     auto prompter = api::ChatPrompter::create(source, stack_->tokenizer());
     if (prompter.ok()) {
       chat_ = *std::move(prompter);
+    } else if (is_asked_for) {
+      return base::invalid_argument("--chat-template: {}", base::message_of(prompter.status()));
     } else {
       spdlog::warn("no chat: {}", base::message_of(prompter.status()));
     }
+    return absl::OkStatus();
+  }
+
+  // A GGUF file brings no sampling defaults, so only a file that was named has some.
+  absl::Status read_sampling_defaults() {
+    const std::string& file = options_.generation_config;
+    if (file == "auto" || file == "none") return absl::OkStatus();
+    constexpr size_t kMaxBytes = 1 << 20;
+    const absl::StatusOr<std::string> text = fs_.read(file, kMaxBytes);
+    if (!text.ok()) {
+      return base::invalid_argument("--generation-config: {}", base::message_of(text.status()));
+    }
+    auto defaults = api::parse_generation_config(*text, stack_->tokenizer().n_vocab());
+    if (!defaults.ok()) {
+      return base::invalid_argument("--generation-config: {}: {}", file,
+                                    base::message_of(defaults.status()));
+    }
+    defaults_ = *std::move(defaults);
+    return absl::OkStatus();
   }
 
   void start_serving() {
@@ -150,6 +204,7 @@ class Serve {
     served.context_note = stack_->context_note();
     served.block_size = stack_->block_size();
     served.max_token_bytes = max_token_bytes;
+    served.defaults = defaults_;
     const api::ApiLimits limits{
         .max_json_depth = options_.max_json_depth,
         .max_choices = int64_t{options_.max_num_seqs} + options_.max_queue,
@@ -209,27 +264,29 @@ class Serve {
   }
 
   void print_summary() const {
-    const model::ModelConfig& config = stack_->config();
-    const int64_t tokens = stack_->pool_tokens();
-    const int64_t len = stack_->max_model_len();
-    spdlog::info("model   {} ({}, {} layers, {} heads), context {}{}",
-                 context_->model.names.front(), config.architecture, config.n_layers,
-                 config.n_heads, len,
-                 stack_->context_note().empty() ? "" : ": " + stack_->context_note());
-    spdlog::info("device  {}, {} kernels, {} threads", stack_->capabilities().device,
-                 stack_->capabilities().kernel_set, stack_->capabilities().n_threads);
-    spdlog::info("KV pool {:.1f} MiB, {} tokens: {} conversations of {} tokens or {} of 2048",
-                 static_cast<double>(stack_->pool_bytes()) / 0x1p20, tokens, tokens / len, len,
-                 tokens / 2048);
+    const Capabilities& device = stack_->capabilities();
+    const Summary summary{.served_name = context_->model.names.front(),
+                          .config = stack_->config(),
+                          .facts = stack_->facts(),
+                          .device = std::string(device.device),
+                          .kernel_set = std::string(device.kernel_set),
+                          .n_threads = device.n_threads,
+                          .weight_bytes = stack_->weight_bytes(),
+                          .pool_bytes = stack_->pool_bytes(),
+                          .block_bytes = stack_->block_bytes(),
+                          .block_size = stack_->block_size(),
+                          .n_groups = stack_->n_groups(),
+                          .max_model_len = stack_->max_model_len(),
+                          .context_note = stack_->context_note(),
+                          .prefix_caching = options_.enable_prefix_caching,
+                          .max_num_seqs = options_.max_num_seqs,
+                          .max_queue = options_.max_queue,
+                          .host = options_.host,
+                          .port = http_.port()};
+    say_ready(summary, options_.log_format == "json");
     if (options_.host != "127.0.0.1" && options_.host != "localhost" && options_.host != "::1") {
       spdlog::warn("{} can be reached from other machines, and no key is asked for", options_.host);
     }
-    const std::string host =
-        options_.host.find(':') == std::string::npos ? options_.host : "[" + options_.host + "]";
-    const std::string url = fmt::format("http://{}:{}", host, http_.port());
-    spdlog::info("ready   {}; try:", url);
-    spdlog::info("  curl {}/v1/completions -H 'Content-Type: application/json' -d '{}'", url,
-                 R"({"prompt": "The capital of France is", "max_tokens": 16})");
   }
 
   void wait_for_signal() {
@@ -298,6 +355,7 @@ class Serve {
   http::Server http_;
   std::unique_ptr<ModelStack> stack_;
   std::unique_ptr<const api::ChatPrompter> chat_;
+  api::SamplingDefaults defaults_;
   std::unique_ptr<engine::Watchdog> watchdog_;
   std::unique_ptr<api::Context> context_;
   std::unique_ptr<base::WorkerPool> outputs_;
@@ -307,37 +365,7 @@ class Serve {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool shutting_down_ = false;  // guarded by mutex_
-  Signals signals_;
-};
-
-// Writes what is certain of an answer as soon as it is.
-class Printer final : public engine::TokenSink {
- public:
-  explicit Printer(const model::Tokenizer& tokenizer) : detokenizer_(tokenizer, true) {}
-
-  void push(engine::TokenEvent&& event) override {
-    switch (event.kind) {
-      case engine::TokenEvent::Kind::kPrompt:
-        return;
-      case engine::TokenEvent::Kind::kToken:
-        print(detokenizer_.push(event.result.token));
-        return;
-      case engine::TokenEvent::Kind::kFinish:
-        print(detokenizer_.finish() + "\n");
-        status_ = std::move(event.error);
-        return;
-    }
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  static void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  }
-
-  model::Detokenizer detokenizer_;
-  absl::Status status_;
+  std::optional<Signals> signals_;
 };
 
 }  // namespace
@@ -345,51 +373,30 @@ class Printer final : public engine::TokenSink {
 absl::Status run_serve(const ServeOptions& options, const GetEnvironment& environment) {
   set_up_logging(options.log_level,
                  options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  RETURN_IF_ERROR(find_model(options.model, environment).status());
   return Serve(options, environment).run();
 }
 
-absl::Status run_complete(const CommandLine& line, const GetEnvironment& environment) {
-  ServeOptions options = line.options;
-  set_up_logging("warn", LogFormat::kText);
-  options.max_num_seqs = 1;
-  base::SystemClock clock;
-  base::PosixFileSystem fs;
-  prometheus::Registry registry;
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<ModelStack> stack,
-      ModelStack::create(options, model_path(options.model, environment), fs, clock, registry));
-  engine::Request request;
-  api::encode_text(stack->tokenizer(), line.text, true, request.prompt);
-  if (request.prompt.empty()) return base::invalid_argument("PROMPT has no tokens");
-  const int64_t room = stack->max_model_len() - std::ssize(request.prompt);
-  if (room < 1) {
-    return base::invalid_argument("PROMPT has {} tokens, and the context has {}",
-                                  request.prompt.size(), stack->max_model_len());
-  }
-  request.id = RequestId(1);
-  request.sampling.temperature = 0;
-  request.sampling.max_tokens = static_cast<int32_t>(std::min<int64_t>(line.max_tokens, room));
-  // Shared, as the engine shares every sink; the status is read after the engine's last call.
-  const auto printer = std::make_shared<Printer>(stack->tokenizer());
-  request.sink = printer;
-  RETURN_IF_ERROR(stack->engine().submit(std::move(request)));
-  while (stack->engine().step()) {
-  }
-  return printer->status();
+struct LocalServer::Impl {
+  Impl(const ServeOptions& options, const GetEnvironment& environment)
+      : serve(options, environment) {}
+  Serve serve;
+};
+
+LocalServer::LocalServer() = default;
+LocalServer::~LocalServer() = default;
+
+absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::start(ServeOptions options,
+                                                                const GetEnvironment& environment) {
+  RETURN_IF_ERROR(find_model(options.model, environment).status());
+  options.host = "127.0.0.1";
+  options.port = 0;
+  std::unique_ptr<LocalServer> server(new LocalServer());
+  server->impl_ = std::make_unique<Impl>(options, environment);
+  RETURN_IF_ERROR(server->impl_->serve.start());
+  return server;
 }
 
-absl::Status run_tokenize(const CommandLine& line, const GetEnvironment& environment) {
-  set_up_logging("warn", LogFormat::kText);
-  base::PosixFileSystem fs;
-  ASSIGN_OR_RETURN(const auto backend, CpuBackend::create({.n_threads = 1}));
-  ASSIGN_OR_RETURN(
-      const model::LoadedModel model,
-      model::load_model(fs, model_path(line.options.model, environment), *backend, {}));
-  std::vector<model::TokenId> ids;
-  api::encode_text(*model.tokenizer, line.text, true, ids);
-  const std::string text = fmt::format("{}\n", fmt::join(ids, " "));
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return absl::OkStatus();
-}
+uint16_t LocalServer::port() const { return impl_->serve.port(); }
 
 }  // namespace pagoda

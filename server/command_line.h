@@ -6,22 +6,39 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/fs.h"
+#include "server/client/bench_options.h"
+#include "server/client/chat_options.h"
 #include "server/config.h"
 
 namespace pagoda {
 
-enum class Command : uint8_t { kServe, kComplete, kTokenize, kVersion, kHelp };
+enum class Command : uint8_t {
+  kServe,
+  kChat,
+  kComplete,
+  kBench,
+  kInspect,
+  kTokenize,
+  kVersion,
+  kHelp,
+};
 
 struct CommandLine {
   Command command = Command::kHelp;
-  ServeOptions options;      // serve; complete takes those of the engine and the KV cache
+  ServeOptions options;      // serve; chat and complete take those of the engine and the KV cache
   std::string text;          // complete, tokenize: the text; kHelp: what to print
   int32_t max_tokens = 128;  // complete
+  bool json = false;         // inspect
+  client::ChatOptions chat;
+  client::BenchOptions bench;
 };
 
+// Options come from the file of --config, over it the environment, over that the flags.
 // kInvalidArgument: one sentence for the user, with the nearest name for a flag that does not
-// exist.
+// exist. The file system is only asked for the configuration file.
 absl::StatusOr<CommandLine> parse_command_line(std::span<const char* const> arguments,
-                                               const GetEnvironment& environment);
+                                               const GetEnvironment& environment,
+                                               base::FileSystem& fs);
 
 }  // namespace pagoda

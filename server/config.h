@@ -1,5 +1,5 @@
-// The options of `pagoda serve`, in one table that the command line, the environment and the help
-// text are made from.
+// The options of `pagoda serve`, in one table that the command line, the environment, the
+// configuration file and the help text are made from.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,11 @@
 namespace pagoda {
 
 struct ServeOptions {
-  std::string model;  // as typed
+  std::string model;   // as typed
+  std::string config;  // the configuration file; empty: none
   std::vector<std::string> served_model_names;
+  std::string chat_template;               // a file, or the text itself; empty: the model's own
+  std::string generation_config = "auto";  // auto, none, or a file
 
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
@@ -27,6 +30,7 @@ struct ServeOptions {
   std::chrono::milliseconds request_timeout{600'000};
   std::chrono::milliseconds slow_reader_timeout{30'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
+  std::vector<std::string> cors_allow_origins;  // "*" or scheme://host[:port]
 
   std::string device = "auto";
   std::string kernels = "auto";
@@ -35,8 +39,8 @@ struct ServeOptions {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t max_queue = 256;
-  std::chrono::milliseconds step_timeout{60'000};  // a longer step is reported
   uint64_t seed = 0;                               // 0: from the system's entropy
+  std::chrono::milliseconds step_timeout{60'000};  // a longer step is reported
 
   int64_t kv_cache_memory_bytes = 0;  // 0: by free memory
   int32_t block_size = 16;
@@ -46,13 +50,16 @@ struct ServeOptions {
   std::string log_format = "text";
   bool log_prompts = false;
   bool metrics_vllm_names = false;
+
+  bool operator==(const ServeOptions&) const = default;
 };
 
 enum class OptionGroup : uint8_t { kModel, kListener, kEngine, kKvCache, kLogging };
 std::string_view option_group_name(OptionGroup group);
 
 struct Option {
-  std::string name;  // "max-model-len": the flag --NAME and the environment's PAGODA_MAX_MODEL_LEN
+  // "max-model-len": the flag --NAME, the file's key, and PAGODA_MAX_MODEL_LEN.
+  std::string name;
   OptionGroup group = OptionGroup::kEngine;
   std::string value_name;    // what the help calls the value; empty: a switch, true or false
   std::string default_text;  // for people
@@ -63,6 +70,7 @@ struct Option {
   std::function<absl::Status(std::span<const std::string> values, ServeOptions& options)> set;
 };
 
+// Filled in option_table.cc.
 std::vector<Option> option_table();
 
 std::string environment_name(const Option& option);
@@ -82,9 +90,6 @@ std::optional<std::string> nearest_name(std::string_view typed, std::span<const 
 absl::StatusOr<int64_t> parse_size(std::string_view text);
 // "500ms", "30s", "10min", "1h"; more than 0.
 absl::StatusOr<std::chrono::milliseconds> parse_duration(std::string_view text);
-
-// The file that a MODEL argument means: `demo` is looked up under PAGODA_HOME.
-std::string model_path(const std::string& model, const GetEnvironment& environment);
 
 std::string_view version();
 

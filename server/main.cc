@@ -1,5 +1,5 @@
 // The program: reads the command line, runs the command, and turns an error into one sentence and
-// exit status 2.
+// exit status 2; what the user broke off ends with 130.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -7,25 +7,38 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/fs.h"
 #include "server/app.h"
+#include "server/chat_command.h"
+#include "server/client/bench.h"
 #include "server/command_line.h"
+#include "server/inspect.h"
+#include "server/offline.h"
+#include "server/version_text.h"
 
 namespace {
 
 const char* environment(const std::string& name) { return std::getenv(name.c_str()); }
 
 absl::Status run(std::span<const char* const> arguments) {
+  pagoda::base::PosixFileSystem fs;
   ASSIGN_OR_RETURN(const pagoda::CommandLine line,
-                   pagoda::parse_command_line(arguments, environment));
+                   pagoda::parse_command_line(arguments, environment, fs));
   switch (line.command) {
     case pagoda::Command::kServe:
       return pagoda::run_serve(line.options, environment);
+    case pagoda::Command::kChat:
+      return pagoda::run_chat(line, environment);
+    case pagoda::Command::kBench:
+      return pagoda::client::run_bench(line.bench);
     case pagoda::Command::kComplete:
       return pagoda::run_complete(line, environment);
+    case pagoda::Command::kInspect:
+      return pagoda::run_inspect(line, environment);
     case pagoda::Command::kTokenize:
       return pagoda::run_tokenize(line, environment);
     case pagoda::Command::kVersion:
-      fmt::print("pagoda {}\n", pagoda::version());
+      fmt::print("{}", pagoda::version_text());
       return absl::OkStatus();
     case pagoda::Command::kHelp:
       fmt::print("{}", line.text);
@@ -39,6 +52,8 @@ absl::Status run(std::span<const char* const> arguments) {
 int main(int argc, char** argv) {
   const absl::Status status = run({argv, static_cast<size_t>(argc)});
   if (status.ok()) return 0;
+  // Ended by the user, who knows; as a shell tells it of SIGINT.
+  if (status.code() == absl::StatusCode::kCancelled) return 130;
   fmt::print(stderr, "pagoda: {}\n", pagoda::base::message_of(status));
   return 2;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -11,6 +12,9 @@
 #include "cache/identity.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "model/decoder_runner.h"
+#include "model/gguf.h"
+#include "server/client/units.h"
+#include "server/load_progress.h"
 #include "server/sizing.h"
 
 namespace pagoda {
@@ -18,17 +22,19 @@ namespace {
 
 constexpr size_t kTouchBytes = 8 << 20;
 
-// Logs a load's progress at every fifth of it, so that a large file does not seem to hang.
-model::LoadProgress progress_log() {
-  return [fifth = int64_t{1}](int64_t done, int64_t total) mutable {
-    if (total < (int64_t{1} << 30) || done * 5 < fifth * total) return;
-    spdlog::info("loading: {} %", done * 100 / total);
-    fifth = done * 5 / total + 1;
+// As they lie in memory, without what rounding up takes.
+int64_t bytes_of(const model::Weights& weights) {
+  const auto linear = [](const model::Linear& one) {
+    return one.weight->bytes() + static_cast<int64_t>(one.bias.bytes());
   };
-}
-
-std::string megabytes(int64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 0x1p20);
+  int64_t bytes = weights.embed->bytes() + static_cast<int64_t>(weights.output_norm.bytes());
+  if (weights.untied_output != nullptr) bytes += weights.untied_output->bytes();
+  for (const model::LayerWeights& layer : weights.layers) {
+    bytes += static_cast<int64_t>(layer.attn_norm.bytes() + layer.ffn_norm.bytes());
+    bytes +=
+        linear(layer.qkv) + linear(layer.attn_out) + linear(layer.gate_up) + linear(layer.down);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -39,7 +45,7 @@ absl::StatusOr<std::unique_ptr<ModelStack>> ModelStack::create(const ServeOption
                                                                const base::Clock& clock,
                                                                prometheus::Registry& registry) {
   std::unique_ptr<ModelStack> stack(new ModelStack());
-  RETURN_IF_ERROR(stack->load(options, path, fs));
+  RETURN_IF_ERROR(stack->load(options, path, fs, clock));
   RETURN_IF_ERROR(stack->make_pool(options));
   RETURN_IF_ERROR(stack->make_engine(options, clock, registry));
   return stack;
@@ -51,7 +57,7 @@ ModelStack::~ModelStack() {
 }
 
 absl::Status ModelStack::load(const ServeOptions& options, const std::string& path,
-                              base::FileSystem& fs) {
+                              base::FileSystem& fs, const base::Clock& clock) {
   CpuOptions cpu;
   cpu.n_threads =
       options.threads > 0 ? options.threads : usable_processors(read_system_file, affinity_count());
@@ -61,11 +67,12 @@ absl::Status ModelStack::load(const ServeOptions& options, const std::string& pa
     cpu.isa = options.kernels;
   }
   ASSIGN_OR_RETURN(backend_, CpuBackend::create(cpu));
-  if (options.model == "demo" && !fs.exists(path)) {
-    return base::status_error(absl::StatusCode::kNotFound,
-                              "the demo model is not at {}; scripts/setup.sh fetches it", path);
-  }
-  ASSIGN_OR_RETURN(model_, model::load_model(fs, path, *backend_, progress_log()));
+  // The header alone; load_model reads it again with the rest.
+  ASSIGN_OR_RETURN(const std::unique_ptr<model::GgufFile> file, model::GgufFile::open(fs, path));
+  facts_ = facts_of(*file);
+  ASSIGN_OR_RETURN(model_, model::load_model(fs, path, *backend_,
+                                             load_progress(clock, ::isatty(STDERR_FILENO) == 1)));
+  weight_bytes_ = bytes_of(*model_.weights);
   model::DecoderRunnerOptions runner;
   runner.max_rows = options.max_num_batched_tokens;
   runner.n_slots = options.max_num_seqs;
@@ -101,13 +108,13 @@ absl::Status ModelStack::make_pool(const ServeOptions& options) {
     return base::invalid_argument(
         "the KV pool would not hold a single block of {}; give it more with "
         "--kv-cache-memory-bytes ({} of memory are free)",
-        megabytes(kv_.block_bytes() * shape.n_groups),
-        available < 0 ? "an unknown amount" : megabytes(available));
+        bytes_text(kv_.block_bytes() * shape.n_groups),
+        available < 0 ? "an unknown amount" : bytes_text(available));
   }
   kv_.n_blocks = static_cast<int32_t>(n_blocks);
   if (available >= 0 && kv_.pool_bytes() > available) {
-    spdlog::warn("the KV pool has {}, but only {} of memory are free", megabytes(kv_.pool_bytes()),
-                 megabytes(available));
+    spdlog::warn("the KV pool has {}, but only {} of memory are free", bytes_text(kv_.pool_bytes()),
+                 bytes_text(available));
   }
   ASSIGN_OR_RETURN(pool_, backend_->allocate(static_cast<size_t>(kv_.pool_bytes())));
   kv_.base = pool_.as<uint8_t>();

@@ -19,6 +19,7 @@
 #include "server/config.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics.h"
+#include "server/model_facts.h"
 
 namespace pagoda {
 
@@ -42,10 +43,14 @@ class ModelStack {
   engine::Metrics& metrics() { return *metrics_; }
   const model::Tokenizer& tokenizer() const { return *model_.tokenizer; }
   const model::ModelConfig& config() const { return model_.config; }
+  const ModelFacts& facts() const { return facts_; }
+  int64_t weight_bytes() const { return weight_bytes_; }  // in memory
   const Capabilities& capabilities() const { return backend_->capabilities(); }
   int32_t max_model_len() const { return max_model_len_; }
   int32_t block_size() const { return kv_.block_size; }
   int64_t pool_bytes() const { return kv_.pool_bytes(); }
+  int64_t block_bytes() const { return kv_.block_bytes(); }
+  int32_t n_groups() const { return runner_->kv_shape().n_groups; }
   // Tokens of KV that the pool holds.
   int64_t pool_tokens() const;
   // Empty, or why the context is shorter than the model's or the flag's.
@@ -53,7 +58,8 @@ class ModelStack {
 
  private:
   ModelStack() = default;
-  absl::Status load(const ServeOptions& options, const std::string& path, base::FileSystem& fs);
+  absl::Status load(const ServeOptions& options, const std::string& path, base::FileSystem& fs,
+                    const base::Clock& clock);
   absl::Status make_pool(const ServeOptions& options);
   absl::Status make_engine(const ServeOptions& options, const base::Clock& clock,
                            prometheus::Registry& registry);
@@ -61,7 +67,9 @@ class ModelStack {
 
   // Destroyed in the opposite order, which is the order of who uses whom.
   std::unique_ptr<Backend> backend_;
+  ModelFacts facts_;
   model::LoadedModel model_;
+  int64_t weight_bytes_ = 0;
   std::unique_ptr<model::ModelRunner> runner_;
   Buffer pool_;
   KvView kv_;
