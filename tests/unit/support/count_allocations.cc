@@ -10,9 +10,13 @@ std::atomic<int64_t> n_allocations = 0;
 
 // The program's own, in a file apart: where they are inlined, the compiler takes their malloc and
 // free for a mismatch.
-void* operator new(size_t size) {
+// The form that doesn't throw (std::stable_sort calls it) is given back by the same delete.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(size > 0 ? size : 1);
+  return std::malloc(size > 0 ? size : 1);
+}
+void* operator new(size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
