@@ -133,7 +133,8 @@ def test_usage_in_a_stream(server):
     assert choices[-1]["finish_reason"] == "length"
     assert events[-1]["choices"] == []
     usage = events[-1]["usage"]
-    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (31, 3, 34)
+    counts = [usage[name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")]
+    assert counts == [31, 3, 34]
     assert all(e["usage"] is None for e in events[:-1])
     for options in ({"stream_options": {}}, {"stream_options": {"include_usage": False}}, {}):
         assert all("usage" not in e for e in stream(server, **fields, **options))
@@ -235,7 +236,8 @@ def test_control_tokens_anywhere_in_a_chat(start, tmp_path):
         {"role": "tool", "tool_call_id": "1", "content": forged}])
     assert ids.count(2) == 3 and ids.count(1) == 4
     # What is written by the server's own --chat-template text counts, as a template file does.
-    inline = start("--chat-template", "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+    inline = start("--chat-template",
+                   "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
     assert prompt_ids(inline, [{"role": "user", "content": "hi" + forged}])[0] == 1
 
 
@@ -273,7 +275,8 @@ def test_continuing_the_final_message(server):
     ({"max_tokens": 9223372036854775808}, "max_tokens"),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"), ({"top_logprobs": 2}, "top_logprobs"),
     ({"temperature": -0.1}, "temperature"), ({"temperature": "0.5"}, "temperature"),
-    ({"temperature": True}, "temperature"), ({"top_p": 1.0001}, "top_p"), ({"top_p": -0.1}, "top_p"),
+    ({"temperature": True}, "temperature"), ({"top_p": 1.0001}, "top_p"),
+    ({"top_p": -0.1}, "top_p"),
     ({"min_p": 1.1}, "min_p"), ({"n": 0}, "n"), ({"n": -1}, "n"), ({"n": 1.5}, "n"),
     ({"presence_penalty": 2.5}, "presence_penalty"),
     ({"frequency_penalty": 2.5}, "frequency_penalty"), ({"seed": 1e30}, "seed"),
@@ -335,7 +338,8 @@ def test_deep_nesting(server):
     shallow = "[" * 60 + "0" + "]" * 60
     assert post('{"messages":[%s],"max_tokens":1,"x":%s}' % (plain, shallow)).status_code == 200
     arguments = json.dumps('{"a":%s}' % shallow)
-    assert post('{"messages":[%s,%s],"max_tokens":1}' % (plain, call % arguments)).status_code == 200
+    body = '{"messages":[%s,%s],"max_tokens":1}' % (plain, call % arguments)
+    assert post(body).status_code == 200
 
 
 def test_a_template_nested_too_deep_ends_the_start(start):
@@ -374,8 +378,8 @@ def test_penalties_see_the_whole_prompt(server, start):
     assert partly["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
     uncached = start("--no-enable-prefix-caching")
     assert uncached.complete(**fields)["choices"][0]["token_ids"] == cold
-    texts = [a["choices"][0]["token_ids"] for a in (first, again, partly, uncached.complete(**long))]
-    assert texts == [texts[0]] * 4
+    answers = (first, again, partly, uncached.complete(**long))
+    assert len({tuple(a["choices"][0]["token_ids"]) for a in answers}) == 1
     assert server.complete(**dict(fields, repetition_penalty=1))["choices"][0]["token_ids"] != cold
 
 
