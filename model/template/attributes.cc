@@ -11,8 +11,9 @@ namespace pagoda::model::jinja {
 namespace {
 
 Value unsafe_attribute(Workspace& workspace, const Value& object, std::string_view name) {
-  return undefined(workspace, fmt::format("the attribute '{}' of a {} may not be used in a template",
-                                          name, type_name(object)));
+  return undefined(workspace,
+                   fmt::format("the attribute '{}' of a {} may not be used in a template", name,
+                               type_name(object)));
 }
 
 Value range_attribute(const Range& range, std::string_view name) {
@@ -56,7 +57,8 @@ Value own_attribute(Workspace& workspace, const Value& object, std::string_view 
                .method = workspace.make<Method>(Method{object, method->name, method->call})};
     }
   }
-  if (!found.is_missing() && name.starts_with('_')) return unsafe_attribute(workspace, object, name);
+  if (!found.is_missing() && name.starts_with('_'))
+    return unsafe_attribute(workspace, object, name);
   return found;
 }
 
@@ -188,10 +190,11 @@ Value attribute_only(Workspace& workspace, const Value& object, std::string_view
 
 Value item(Workspace& workspace, const Value& object, const Value& key) {
   Value found = own_item(workspace, object, key);
-  if (found.is_missing() && key.is_text()) found = own_attribute(workspace, object, key.text->bytes);
+  if (found.is_missing() && key.is_text())
+    found = own_attribute(workspace, object, key.text->bytes);
   if (!found.is_missing()) return found;
-  return undefined(workspace, fmt::format("a {} has no element {}", type_name(object),
-                                          shown(workspace, key)));
+  return undefined(workspace,
+                   fmt::format("a {} has no element {}", type_name(object), shown(workspace, key)));
 }
 
 Value slice(Workspace& workspace, const Value& object, const Value& start, const Value& stop,

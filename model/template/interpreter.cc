@@ -161,8 +161,8 @@ Interpreter::Flow Interpreter::run_for(const ForStatement& node, Activation& act
   return Flow::kNext;
 }
 
-Value Interpreter::run_recursive(const ForStatement& node, const Value& iterable,
-                                 Activation& outer, int64_t depth0) {
+Value Interpreter::run_recursive(const ForStatement& node, const Value& iterable, Activation& outer,
+                                 int64_t depth0) {
   const CallDepth depth(workspace_, call_depth_);
   Activation* activation = activate(*node.function, &outer);
   Capture capture(*this);
@@ -184,8 +184,7 @@ bool Interpreter::pull_tested(Interpreter& interpreter, Loop& loop, Value& item)
 }
 
 Interpreter::Flow Interpreter::run_loop(const ForStatement& node, const Value& iterable,
-                                        Activation& activation, Activation& outer,
-                                        int64_t depth0) {
+                                        Activation& activation, Activation& outer, int64_t depth0) {
   Loop& loop = *workspace_.make<Loop>();
   loop.statement = &node;
   loop.outer = &outer;

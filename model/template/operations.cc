@@ -209,7 +209,8 @@ Value repeat(Workspace& workspace, const Value& what, int64_t n) {
     return text_value(with_markup(workspace, *out.finish(workspace), what.text->is_markup));
   }
   const auto& items = what.sequence->items;
-  if (!items.empty() && times > SIZE_MAX / sizeof(Value) / items.size()) fail("makes too long a list");
+  if (!items.empty() && times > SIZE_MAX / sizeof(Value) / items.size())
+    fail("makes too long a list");
   workspace.check_room(items.size() * times * sizeof(Value));
   std::vector<Value> repeated;
   repeated.reserve(items.size() * times);
@@ -375,8 +376,8 @@ size_t hash(Workspace& workspace, const Value& value) {
     case Kind::kInt:
       return std::hash<int64_t>()(value.integer);
     case Kind::kFloat: {
-      const bool is_whole = value.real >= -0x1p63 && value.real < 0x1p63 &&
-                            std::floor(value.real) == value.real;
+      const bool is_whole =
+          value.real >= -0x1p63 && value.real < 0x1p63 && std::floor(value.real) == value.real;
       return is_whole ? std::hash<int64_t>()(static_cast<int64_t>(value.real))
                       : std::hash<double>()(value.real);
     }

@@ -137,7 +137,8 @@ void Symbols::visit_if(const IfStatement& statement) {
 // A name that only some branches store has, where they do not, the value it had outside.
 void Symbols::merge(std::span<const Symbols> branches) {
   std::set<std::string_view> stored;
-  for (const Symbols& branch : branches) stored.insert(branch.stored_.begin(), branch.stored_.end());
+  for (const Symbols& branch : branches)
+    stored.insert(branch.stored_.begin(), branch.stored_.end());
   for (const std::string_view name : stored_) stored.erase(name);
   for (const Symbols& branch : branches) {
     for (const auto& [name, variable] : branch.variables_) variables_[name] = variable;
@@ -170,9 +171,8 @@ Scope Symbols::scope(bool clears, absl::flat_hash_set<std::string>& globals) con
         loads.push_back({.from = Load::From::kGlobal, .slot = slot, .name = load.name});
         break;
       case Source::kOuter:
-        loads.push_back({.from = Load::From::kOuter,
-                         .slot = slot,
-                         .outer = reference(*function_, load.outer)});
+        loads.push_back(
+            {.from = Load::From::kOuter, .slot = slot, .outer = reference(*function_, load.outer)});
         break;
     }
   }

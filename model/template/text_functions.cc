@@ -70,7 +70,8 @@ size_t skip_back(const Text& text, size_t at, bool over_spaces) {
   return at;
 }
 
-std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text, int64_t max_splits) {
+std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text,
+                                         int64_t max_splits) {
   std::vector<const Text*> parts;
   size_t at = skip(text, 0, true);
   while (at < text.bytes.size()) {
@@ -108,7 +109,8 @@ const Text* strip(Workspace& workspace, const Text& text, const Text* chars, Sid
   if (chars != nullptr) {
     workspace.tick_bytes(text.bytes.size());
     // So that many characters to strip cost no more than their number times the text's.
-    if (chars->bytes.size() > 64) workspace.tick_bytes(text.bytes.size() * (chars->bytes.size() / 64));
+    if (chars->bytes.size() > 64)
+      workspace.tick_bytes(text.bytes.size() * (chars->bytes.size() / 64));
   }
   size_t begin = 0;
   size_t end = text.bytes.size();
@@ -150,8 +152,12 @@ const Text* replace(Workspace& workspace, const Text& text, const Text& old_part
   return out.finish(workspace);
 }
 
-const Text* upper(Workspace& workspace, const Text& text) { return map_text(workspace, text, upper); }
-const Text* lower(Workspace& workspace, const Text& text) { return map_text(workspace, text, lower); }
+const Text* upper(Workspace& workspace, const Text& text) {
+  return map_text(workspace, text, upper);
+}
+const Text* lower(Workspace& workspace, const Text& text) {
+  return map_text(workspace, text, lower);
+}
 const Text* fold_case(Workspace& workspace, const Text& text) {
   return map_text(workspace, text, case_fold);
 }
@@ -213,8 +219,8 @@ std::vector<const Text*> split(Workspace& workspace, const Text& text, const Tex
   return parts;
 }
 
-std::vector<const Text*> split_right(Workspace& workspace, const Text& text,
-                                     const Text* separator, int64_t max_splits) {
+std::vector<const Text*> split_right(Workspace& workspace, const Text& text, const Text* separator,
+                                     int64_t max_splits) {
   workspace.tick_bytes(text.bytes.size());
   if (separator == nullptr) return split_right_at_spaces(workspace, text, max_splits);
   const std::string_view mark = separator->bytes;

@@ -28,9 +28,8 @@ std::string map_case(MapFunction function, std::string_view text) {
   std::string mapped(text.size() + 16, '\0');
   for (int attempt = 0; attempt < 2; ++attempt) {
     error = U_ZERO_ERROR;
-    const int32_t len =
-        function(map.get(), mapped.data(), static_cast<int32_t>(mapped.size()), text.data(),
-                 static_cast<int32_t>(text.size()), &error);
+    const int32_t len = function(map.get(), mapped.data(), static_cast<int32_t>(mapped.size()),
+                                 text.data(), static_cast<int32_t>(text.size()), &error);
     mapped.resize(static_cast<size_t>(len));
     if (error != U_BUFFER_OVERFLOW_ERROR) break;
   }
@@ -116,9 +115,7 @@ bool is_line_break(char32_t code) {
          code == 0x2028 || code == 0x2029;
 }
 
-bool is_alpha(char32_t code) {
-  return (U_GET_GC_MASK(icu(code)) & U_GC_L_MASK) != 0;
-}
+bool is_alpha(char32_t code) { return (U_GET_GC_MASK(icu(code)) & U_GC_L_MASK) != 0; }
 bool is_decimal(char32_t code) { return u_charType(icu(code)) == U_DECIMAL_DIGIT_NUMBER; }
 bool is_digit(char32_t code) {
   const int32_t type = u_getIntPropertyValue(icu(code), UCHAR_NUMERIC_TYPE);

@@ -1,5 +1,5 @@
-"""Renders chat templates by jinja2, set up as `transformers` does it, and by Pagoda's tool; and makes
-templates at random."""
+"""Renders chat templates by jinja2, set up as `transformers` does it, and by Pagoda's tool; and
+makes templates at random."""
 
 import datetime
 import functools
