@@ -78,9 +78,13 @@ Value text_item(Workspace& workspace, const Text& text, int64_t index) {
   return text_value(sub_text(workspace, text, begin, begin + len));
 }
 
-bool is_hashable(const Value& key) {
+bool is_hashable(Workspace& workspace, const Value& key) {
   if (key.is(Kind::kTuple)) {
-    return std::all_of(key.sequence->items.begin(), key.sequence->items.end(), is_hashable);
+    workspace.tick();
+    workspace.check_stack();
+    const auto& items = key.sequence->items;
+    return std::all_of(items.begin(), items.end(),
+                       [&](const Value& item) { return is_hashable(workspace, item); });
   }
   return !key.is(Kind::kList) && !key.is(Kind::kDict) && !key.is(Kind::kDictView);
 }
@@ -89,7 +93,7 @@ bool is_hashable(const Value& key) {
 Value own_item(Workspace& workspace, const Value& object, const Value& key) {
   require_defined(object);
   if (object.is(Kind::kDict)) {
-    if (!is_hashable(key)) return {};
+    if (!is_hashable(workspace, key)) return {};
     const Value* value = find(workspace, *object.dict, key);
     return value != nullptr ? *value : Value{};
   }

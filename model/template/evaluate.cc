@@ -188,7 +188,7 @@ void Interpreter::add_star_arguments(const CallArguments& node, Activation& acti
     for (const auto& argument : node.named) {
       if (argument.name == name) fail("the argument '{}' is given twice", name);
     }
-    arguments.named.push_back({name, entry.value});
+    arguments.named.push_back({name, entry.value, entry.key.text->has_user_bytes()});
   }
 }
 

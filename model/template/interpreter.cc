@@ -334,7 +334,8 @@ void Interpreter::bind_macro(const Macro& macro, const Arguments& arguments,
     } else if (argument.name == "caller" && code.caller_slot >= 0) {
       activation.slots[code.caller_slot] = argument.value;
     } else if (code.kwargs_slot >= 0) {
-      set(workspace_, *rest, text_value(view_text(workspace_, argument.name)), argument.value);
+      const Text* name = view_text(workspace_, argument.name, argument.is_name_from_user);
+      set(workspace_, *rest, text_value(name), argument.value);
     } else {
       fail("the macro '{}' has no parameter '{}'", code.name, argument.name);
     }

@@ -27,6 +27,7 @@ long double wide(const Value& value) {
 
 bool equal_items(Workspace& workspace, std::span<const Value> a, std::span<const Value> b) {
   if (a.size() != b.size()) return false;
+  if (a.data() == b.data()) return true;
   for (size_t i = 0; i < a.size(); ++i) {
     if (!equal(workspace, a[i], b[i])) return false;
   }

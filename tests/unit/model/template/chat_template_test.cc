@@ -43,7 +43,7 @@ TEST(ChatTemplate, RendersAConversation) {
   EXPECT_EQ(render("{% for m in messages %}\n<|{{ m.role }}|>{{ m['content'] }}\n{% endfor %}\n"
                    "{%- if add_generation_prompt %}<|assistant|>{% endif %}",
                    {{"messages", messages, true}, {"add_generation_prompt", true, false}}),
-            "<|user|>hi<|assistant|>");
+            "<|user|>hi\n<|assistant|>");
 }
 
 TEST(ChatTemplate, SaysWhichGlobalsItReads) {

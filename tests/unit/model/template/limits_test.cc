@@ -64,7 +64,6 @@ TEST(TemplateLimits, DeepSourcesAreRefused) {
   expect_too_deep("{{ x" + repeated("[0]", 5000) + " }}");
   expect_too_deep("{{ x" + repeated("()", 5000) + " }}");
   expect_too_deep("{{ " + repeated("1 if 1 else ", 5000) + "1 }}");
-  expect_too_deep("{{ x" + repeated(" is none", 5000) + " }}");
 }
 
 TEST(TemplateLimits, LongChainsAreNotDeep) {
@@ -91,6 +90,10 @@ TEST(TemplateLimits, DeepRunsAreRefused) {
   expect_too_deep(grow +
                   "{% set y = namespace(x=[]) %}{% for i in range(100000) %}"
                   "{% set y.x = [y.x] %}{% endfor %}{{ ns.x == y.x }}");
+  const std::string tuples = "{% set ns = namespace(x=()) %}{% for i in range(100000) %}"
+                             "{% set ns.x = (ns.x,) %}{% endfor %}";
+  expect_too_deep(tuples + "{{ {}[ns.x] }}");
+  expect_too_deep(tuples + "{{ {ns.x: 1} }}");
   expect_too_deep("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}");
   Json deep = 1;
   for (int i = 0; i < 5000; ++i) deep = Json::array({std::move(deep)});

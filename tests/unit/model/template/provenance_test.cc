@@ -96,6 +96,13 @@ TEST(Provenance, ThroughStatements) {
   EXPECT_EQ(mark("{{ l|sort|join }}{{ l|map('upper')|join('+') }}"), "[abB]+[A]");
 }
 
+TEST(Provenance, OfNamesFromAUsersDict) {
+  EXPECT_EQ(mark("{% macro m() %}{{ kwargs|join }}{% endmacro %}{{ m(**{'a': 1}) }}{{ m(**d) }}"),
+            "a[kn]");
+  EXPECT_EQ(mark("{{ dict(b=1, **d)|join }}"), "b[kn]");
+  EXPECT_EQ(mark("{{ ('{:' ~ u[0] ~ '>3}').format('x') }}{{ '{:*>3}'.format('x') }}"), "[UUx]**x");
+}
+
 // A number may name a character of a control token.
 TEST(Provenance, OfCharactersMadeOfNumbers) {
   EXPECT_EQ(mark("{{ '%c' % n }}{{ '{:c}'.format(n) }}|{{ n }}"), "[**]|42");
