@@ -338,7 +338,8 @@ Value do_round(Workspace& workspace, const Value& value, const Arguments& argume
   const double scaled = as_real(calculate(workspace, Operator::kMultiply, value, scale));
   const double whole = how == "ceil" ? std::ceil(scaled) : std::floor(scaled);
   if (!std::isfinite(whole)) fail("infinity is no integer");
-  return real(whole / as_real(scale));
+  // Python's ceil and floor are integers, which have no negative zero.
+  return real((whole == 0 ? 0.0 : whole) / as_real(scale));
 }
 
 constexpr std::array kFilters = {

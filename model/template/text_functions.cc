@@ -30,13 +30,13 @@ const Text* map_text(Workspace& workspace, const Text& text, std::string (*map)(
 }
 
 const Text* map_characters(Workspace& workspace, const Text& text,
-                           std::string (*map)(std::string_view character, bool after_cased)) {
+                           std::string (*map)(std::string_view text, size_t at, bool after_cased)) {
   workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   TextBuilder out(workspace);
   bool after_cased = false;
   for (size_t at = 0; at < text.bytes.size();) {
     const Character character = first_character(text.bytes.substr(at));
-    out.append(map(text.bytes.substr(at, character.len), after_cased), is_from_user(text, at));
+    out.append(map(text.bytes, at, after_cased), is_from_user(text, at));
     after_cased = is_upper(character.code) || is_lower(character.code) || is_title(character.code);
     at += character.len;
   }
@@ -163,14 +163,18 @@ const Text* fold_case(Workspace& workspace, const Text& text) {
 }
 
 const Text* swap_case(Workspace& workspace, const Text& text) {
-  return map_characters(workspace, text, [](std::string_view character, bool) {
-    return is_upper(first_character(character).code) ? lower(character) : upper(character);
+  return map_characters(workspace, text, [](std::string_view whole, size_t at, bool) {
+    const Character character = first_character(whole.substr(at));
+    if (is_upper(character.code)) return lower_at(whole, at);
+    const std::string_view bytes = whole.substr(at, character.len);
+    return is_lower(character.code) ? upper(bytes) : std::string(bytes);
   });
 }
 
 const Text* title(Workspace& workspace, const Text& text) {
-  return map_characters(workspace, text, [](std::string_view character, bool after_cased) {
-    return after_cased ? lower(character) : title_first(character);
+  return map_characters(workspace, text, [](std::string_view whole, size_t at, bool after_cased) {
+    if (after_cased) return lower_at(whole, at);
+    return title_first(whole.substr(at, first_character(whole.substr(at)).len));
   });
 }
 

@@ -150,6 +150,37 @@ std::string case_fold(std::string_view text) {
   return is_ascii(text) ? map_ascii(text, 'A', 'Z') : map_case(ucasemap_utf8FoldCase, text);
 }
 
+std::string lower_at(std::string_view text, size_t at) {
+  constexpr char32_t kCapitalSigma = 0x3A3;
+  const Character character = first_character(text.substr(at));
+  if (character.code != kCapitalSigma) return lower(text.substr(at, character.len));
+  const auto is_ignorable = [](char32_t code) {
+    return u_hasBinaryProperty(icu(code), UCHAR_CASE_IGNORABLE) != 0;
+  };
+  const auto is_cased = [](char32_t code) {
+    return u_hasBinaryProperty(icu(code), UCHAR_CASED) != 0;
+  };
+  // Far away nothing counts as part of the word.
+  constexpr int kMaxIgnorable = 64;
+  bool after_cased = false;
+  size_t before = at;
+  for (int i = 0; before > 0 && i < kMaxIgnorable; ++i) {
+    before = last_character_begin(text.substr(0, before));
+    const char32_t code = first_character(text.substr(before)).code;
+    after_cased = is_cased(code);
+    if (!is_ignorable(code)) break;
+  }
+  bool before_cased = false;
+  size_t after = at + character.len;
+  for (int i = 0; after < text.size() && i < kMaxIgnorable; ++i) {
+    const Character next = first_character(text.substr(after));
+    before_cased = is_cased(next.code);
+    if (!is_ignorable(next.code)) break;
+    after += next.len;
+  }
+  return after_cased && !before_cased ? "\xCF\x82" : "\xCF\x83";
+}
+
 std::string title_first(std::string_view character) {
   const char32_t code = first_character(character).code;
   const char32_t title = static_cast<char32_t>(u_totitle(icu(code)));

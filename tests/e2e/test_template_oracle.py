@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 
-import gguf
 import pytest
 
 import template_families
@@ -45,8 +44,11 @@ def test_families():
 
 
 def test_demo_model():
-    field = gguf.GGUFReader(MODEL).fields["tokenizer.chat_template"]
-    template = bytes(field.parts[field.data[0]]).decode()
+    # The key is followed by the type of its value, the length of the text and the text.
+    key = b"tokenizer.chat_template"
+    data = pathlib.Path(MODEL).read_bytes()
+    at = data.index(key) + len(key) + 4
+    template = data[at + 8:at + 8 + int.from_bytes(data[at:at + 8], "little")].decode()
     cases = [{**case, "template": template} for case in template_families.cases()]
     expect_none(cases[:len(template_families.CONVERSATIONS) * len(template_families.OPTIONS)])
 
@@ -61,7 +63,8 @@ def test_json_of_any_text():
 
 
 def test_case_of_any_text():
-    codes = [*range(1, 0x590), *range(0x10A0, 0x1100), *range(0x1E00, 0x2000),
+    # U+10FC is a lower-case letter only since Unicode 15.1, and is to some libraries already.
+    codes = [*range(1, 0x590), *range(0x10A0, 0x10FC), *range(0x1E00, 0x2000),
              *range(0xFB00, 0xFB18)]
     template = ("{{ [v|upper, v|lower, v.title(), v|capitalize, v.swapcase(), v|title, "
                 "v.casefold(), v.isalpha(), v.isupper(), v.islower(), v[1].isdigit(), "
