@@ -202,12 +202,12 @@ struct ForStatement : Statement {
   Body otherwise{};
   bool is_recursive = false;
   bool has_otherwise = false;
-  int32_t loop_slot = -1;         // where `loop` lies, -1: nobody asks for it
-  Scope scope{};                    // of the body
+  int32_t loop_slot = -1;  // where `loop` lies, -1: nobody asks for it
+  Scope scope{};           // of the body
   Scope otherwise_scope{};
   const FunctionCode* function = nullptr;  // of a recursive loop
   const FunctionCode* test_function = nullptr;
-  Target test_target{};             // the target again, within the test's function
+  Target test_target{};  // the target again, within the test's function
   Scope test_scope{};
 };
 struct IfStatement : Statement {

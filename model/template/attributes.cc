@@ -11,8 +11,9 @@ namespace pagoda::model::jinja {
 namespace {
 
 Value unsafe_attribute(Workspace& workspace, const Value& object, std::string_view name) {
-  return undefined(workspace, fmt::format("the attribute '{}' of a {} may not be used in a template",
-                                          name, type_name(object)));
+  return undefined(workspace,
+                   fmt::format("the attribute '{}' of a {} may not be used in a template", name,
+                               type_name(object)));
 }
 
 Value range_attribute(const Range& range, std::string_view name) {
@@ -56,7 +57,8 @@ Value own_attribute(Workspace& workspace, const Value& object, std::string_view 
                .method = workspace.make<Method>(Method{object, method->name, method->call})};
     }
   }
-  if (!found.is_missing() && name.starts_with('_')) return unsafe_attribute(workspace, object, name);
+  if (!found.is_missing() && name.starts_with('_'))
+    return unsafe_attribute(workspace, object, name);
   return found;
 }
 
@@ -76,9 +78,13 @@ Value text_item(Workspace& workspace, const Text& text, int64_t index) {
   return text_value(sub_text(workspace, text, begin, begin + len));
 }
 
-bool is_hashable(const Value& key) {
+bool is_hashable(Workspace& workspace, const Value& key) {
   if (key.is(Kind::kTuple)) {
-    return std::all_of(key.sequence->items.begin(), key.sequence->items.end(), is_hashable);
+    workspace.tick();
+    workspace.check_stack();
+    const auto& items = key.sequence->items;
+    return std::all_of(items.begin(), items.end(),
+                       [&](const Value& item) { return is_hashable(workspace, item); });
   }
   return !key.is(Kind::kList) && !key.is(Kind::kDict) && !key.is(Kind::kDictView);
 }
@@ -87,7 +93,7 @@ bool is_hashable(const Value& key) {
 Value own_item(Workspace& workspace, const Value& object, const Value& key) {
   require_defined(object);
   if (object.is(Kind::kDict)) {
-    if (!is_hashable(key)) return {};
+    if (!is_hashable(workspace, key)) return {};
     const Value* value = find(workspace, *object.dict, key);
     return value != nullptr ? *value : Value{};
   }
@@ -188,10 +194,11 @@ Value attribute_only(Workspace& workspace, const Value& object, std::string_view
 
 Value item(Workspace& workspace, const Value& object, const Value& key) {
   Value found = own_item(workspace, object, key);
-  if (found.is_missing() && key.is_text()) found = own_attribute(workspace, object, key.text->bytes);
+  if (found.is_missing() && key.is_text())
+    found = own_attribute(workspace, object, key.text->bytes);
   if (!found.is_missing()) return found;
-  return undefined(workspace, fmt::format("a {} has no element {}", type_name(object),
-                                          shown(workspace, key)));
+  return undefined(workspace,
+                   fmt::format("a {} has no element {}", type_name(object), shown(workspace, key)));
 }
 
 Value slice(Workspace& workspace, const Value& object, const Value& start, const Value& stop,

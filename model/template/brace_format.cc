@@ -193,7 +193,11 @@ class BraceFormatter {
     if (end >= text.size()) return append_str(workspace_, out, value);
     TextBuilder spec(workspace_);
     run(*sub_text(workspace_, field, end + 1, text.size()), spec, depth + 1);
-    append_formatted(workspace_, out, value, spec.bytes());
+    TextBuilder piece(workspace_);
+    append_formatted(workspace_, piece, value, spec.bytes());
+    // What a client's format fills a field with is the client's.
+    if (spec.finish(workspace_)->has_user_bytes()) return out.append(piece.bytes(), true);
+    out.append(*piece.finish(workspace_));
   }
 
   Value convert(const Value& value, char conversion) {

@@ -32,8 +32,8 @@ int64_t loop_length(Workspace& workspace, Loop& loop) {
   }
   loop.iteration = Iteration(workspace, make_list(workspace, rest));
   loop.pull = loop.pull_plain;
-  loop.size = static_cast<int64_t>(rest.size()) + loop.index0 + 1 +
-              (loop.after.is_missing() ? 0 : 1);
+  loop.size =
+      static_cast<int64_t>(rest.size()) + loop.index0 + 1 + (loop.after.is_missing() ? 0 : 1);
   return loop.size;
 }
 
@@ -100,7 +100,8 @@ Value macro_attribute(Workspace& workspace, const Macro& macro, std::string_view
   if (name == "name") return code.name.empty() ? none() : make_string(workspace, code.name);
   if (name == "arguments") {
     std::vector<Value> names;
-    for (const Parameter& each : code.parameters) names.push_back(make_string(workspace, each.name));
+    for (const Parameter& each : code.parameters)
+      names.push_back(make_string(workspace, each.name));
     return make_tuple(workspace, std::span<const Value>(names));
   }
   if (name == "catch_kwargs") return boolean(code.kwargs_slot >= 0);
@@ -131,7 +132,8 @@ void bind_arguments(std::string_view callee, const Arguments& arguments,
     const auto name = std::find(names.begin(), names.end(), argument.name);
     if (name == names.end()) fail("{}() has no argument '{}'", callee, argument.name);
     Value& value = result[static_cast<size_t>(name - names.begin())];
-    if (!value.is_missing()) fail("the argument '{}' of {}() is given twice", argument.name, callee);
+    if (!value.is_missing())
+      fail("the argument '{}' of {}() is given twice", argument.name, callee);
     value = argument.value;
   }
   for (size_t i = 0; i < n_required; ++i) {

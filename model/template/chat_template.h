@@ -59,8 +59,8 @@ class ChatTemplate {
       std::string_view source, const TemplateLimits& limits = {});
   ~ChatTemplate();
 
-  // `now_unix_s` is what strftime_now tells, in UTC. kInvalidArgument: "the chat template refuses: …"
-  // with the words of the template's raise_exception, else "chat template, line 12: …".
+  // `now_unix_s` is what strftime_now tells, in UTC. kInvalidArgument: "the chat template refuses:
+  // …" with the words of the template's raise_exception, else "chat template, line 12: …".
   absl::StatusOr<RenderedText> render(std::span<const TemplateVariable> variables,
                                       int64_t now_unix_s) const;
 

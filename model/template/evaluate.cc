@@ -19,8 +19,7 @@ Value Interpreter::evaluate(const Expression& expression, Activation& activation
     case ExpressionKind::kDict:
       return evaluate_dict(static_cast<const DictDisplay&>(expression), activation);
     case ExpressionKind::kNot:
-      return boolean(
-          !truth(evaluate(*static_cast<const Unary&>(expression).operand, activation)));
+      return boolean(!truth(evaluate(*static_cast<const Unary&>(expression).operand, activation)));
     case ExpressionKind::kNegative:
       return negate(evaluate(*static_cast<const Unary&>(expression).operand, activation));
     case ExpressionKind::kPositive:
@@ -79,9 +78,8 @@ Value Interpreter::evaluate_items(const Collection& node, Activation& activation
   std::vector<Value> items;
   items.reserve(node.items.size());
   for (const Expression* item : node.items) items.push_back(evaluate(*item, activation));
-  return node.kind == ExpressionKind::kList
-             ? make_list(workspace_, items)
-             : make_tuple(workspace_, std::span<const Value>(items));
+  return node.kind == ExpressionKind::kList ? make_list(workspace_, items)
+                                            : make_tuple(workspace_, std::span<const Value>(items));
 }
 
 Value Interpreter::evaluate_dict(const DictDisplay& node, Activation& activation) {
@@ -190,7 +188,7 @@ void Interpreter::add_star_arguments(const CallArguments& node, Activation& acti
     for (const auto& argument : node.named) {
       if (argument.name == name) fail("the argument '{}' is given twice", name);
     }
-    arguments.named.push_back({name, entry.value});
+    arguments.named.push_back({name, entry.value, entry.key.text->has_user_bytes()});
   }
 }
 

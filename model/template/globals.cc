@@ -53,7 +53,8 @@ Dict* build_dict(Workspace& workspace, const Arguments& arguments, std::string_v
     }
   }
   for (const Argument& argument : arguments.named) {
-    set(workspace, *dict, text_value(view_text(workspace, argument.name)), argument.value);
+    const Text* name = view_text(workspace, argument.name, argument.is_name_from_user);
+    set(workspace, *dict, text_value(name), argument.value);
   }
   return dict;
 }

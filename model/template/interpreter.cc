@@ -161,8 +161,8 @@ Interpreter::Flow Interpreter::run_for(const ForStatement& node, Activation& act
   return Flow::kNext;
 }
 
-Value Interpreter::run_recursive(const ForStatement& node, const Value& iterable,
-                                 Activation& outer, int64_t depth0) {
+Value Interpreter::run_recursive(const ForStatement& node, const Value& iterable, Activation& outer,
+                                 int64_t depth0) {
   const CallDepth depth(workspace_, call_depth_);
   Activation* activation = activate(*node.function, &outer);
   Capture capture(*this);
@@ -184,8 +184,7 @@ bool Interpreter::pull_tested(Interpreter& interpreter, Loop& loop, Value& item)
 }
 
 Interpreter::Flow Interpreter::run_loop(const ForStatement& node, const Value& iterable,
-                                        Activation& activation, Activation& outer,
-                                        int64_t depth0) {
+                                        Activation& activation, Activation& outer, int64_t depth0) {
   Loop& loop = *workspace_.make<Loop>();
   loop.statement = &node;
   loop.outer = &outer;
@@ -335,7 +334,8 @@ void Interpreter::bind_macro(const Macro& macro, const Arguments& arguments,
     } else if (argument.name == "caller" && code.caller_slot >= 0) {
       activation.slots[code.caller_slot] = argument.value;
     } else if (code.kwargs_slot >= 0) {
-      set(workspace_, *rest, text_value(view_text(workspace_, argument.name)), argument.value);
+      const Text* name = view_text(workspace_, argument.name, argument.is_name_from_user);
+      set(workspace_, *rest, text_value(name), argument.value);
     } else {
       fail("the macro '{}' has no parameter '{}'", code.name, argument.name);
     }

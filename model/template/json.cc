@@ -88,8 +88,9 @@ class JsonWriter {
     if (dict.size == 0) return out_.append_neutral("{}");
     std::vector<Dict::Entry> entries(dict.items().begin(), dict.items().end());
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [&](const auto& a, const auto& b) { return less(workspace_, a.key, b.key); });
+      std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
+        return less(workspace_, a.key, b.key);
+      });
     }
     out_.append_neutral("{");
     ++depth_;
@@ -121,8 +122,8 @@ class JsonWriter {
     size_t plain_begin = 0;
     for (size_t at = 0; at < text.bytes.size();) {
       const auto byte = static_cast<unsigned char>(text.bytes[at]);
-      const bool is_plain = byte >= 0x20 && byte != '"' && byte != '\\' &&
-                            (byte < 0x7F || !style_.ensure_ascii);
+      const bool is_plain =
+          byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x7F || !style_.ensure_ascii);
       if (is_plain) {
         ++at;
         continue;

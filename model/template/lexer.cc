@@ -76,9 +76,8 @@ class Lexer {
   }
 
   void advance_to(size_t at) {
-    line_ += static_cast<int32_t>(
-        std::count(source_.begin() + static_cast<ptrdiff_t>(at_),
-                   source_.begin() + static_cast<ptrdiff_t>(at), '\n'));
+    line_ += static_cast<int32_t>(std::count(source_.begin() + static_cast<ptrdiff_t>(at_),
+                                             source_.begin() + static_cast<ptrdiff_t>(at), '\n'));
     line_starting_ = at > at_ ? source_[at - 1] == '\n' : line_starting_;
     at_ = at;
   }

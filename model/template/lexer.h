@@ -33,9 +33,7 @@ struct Token {
 
   bool is(TokenKind k) const { return kind == k; }
   bool is_name(std::string_view name) const { return kind == TokenKind::kName && text == name; }
-  bool is_operator(std::string_view op) const {
-    return kind == TokenKind::kOperator && text == op;
-  }
+  bool is_operator(std::string_view op) const { return kind == TokenKind::kOperator && text == op; }
 };
 
 // The tokens of a source, the last one is kEnd. Texts lie in the workspace.

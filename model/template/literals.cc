@@ -105,7 +105,8 @@ Escape read_hex(std::string_view text, size_t n_digits, int32_t line) {
   char32_t code = 0;
   for (size_t i = 1; i <= n_digits; ++i) {
     const int digit = i < text.size() ? digit_value(text[i]) : 99;
-    if (digit >= 16) fail_at(line, "\\{} in a string needs {} hexadecimal digits", text[0], n_digits);
+    if (digit >= 16)
+      fail_at(line, "\\{} in a string needs {} hexadecimal digits", text[0], n_digits);
     code = code * 16 + static_cast<char32_t>(digit);
   }
   if (code > 0x10FFFF) fail_at(line, "\\{} in a string names no character", text[0]);

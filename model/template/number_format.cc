@@ -69,9 +69,8 @@ std::string print_real(double number, const NumberFormat& format) {
   } else {
     std::string conversion = format.alternate ? "%#.*" : "%.*";
     conversion += type;
-    text = print_with(conversion.c_str(), type == 'g' || type == 'G'
-                                              ? std::max<int64_t>(precision, 1)
-                                              : precision,
+    text = print_with(conversion.c_str(),
+                      type == 'g' || type == 'G' ? std::max<int64_t>(precision, 1) : precision,
                       number);
   }
   if (!std::isfinite(number)) text = std::isnan(number) ? "nan" : "inf";
@@ -93,8 +92,8 @@ PrintedNumber print_number(const Value& number, const NumberFormat& format) {
     if (!number.is(Kind::kBigInt)) {
       const int64_t value = number.is(Kind::kBool) ? (number.boolean ? 1 : 0) : number.integer;
       is_negative = value < 0;
-      magnitude = is_negative ? uint64_t{0} - static_cast<uint64_t>(value)
-                              : static_cast<uint64_t>(value);
+      magnitude =
+          is_negative ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
     }
     printed.digits = print_base(magnitude, format.type);
     if (format.alternate && format.type != 'd' && format.type != 0) {

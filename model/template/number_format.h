@@ -9,10 +9,10 @@
 namespace pagoda::model::jinja {
 
 struct NumberFormat {
-  char type = 0;        // d b o x X e E f F g G %; 0: as str() has it
-  char sign = '-';      // '-' only of negative ones, '+', ' '
+  char type = 0;    // d b o x X e E f F g G %; 0: as str() has it
+  char sign = '-';  // '-' only of negative ones, '+', ' '
   bool alternate = false;
-  char grouping = 0;    // ',' or '_' between thousands
+  char grouping = 0;  // ',' or '_' between thousands
   int64_t precision = -1;
 };
 

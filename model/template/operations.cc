@@ -27,6 +27,7 @@ long double wide(const Value& value) {
 
 bool equal_items(Workspace& workspace, std::span<const Value> a, std::span<const Value> b) {
   if (a.size() != b.size()) return false;
+  if (a.data() == b.data()) return true;
   for (size_t i = 0; i < a.size(); ++i) {
     if (!equal(workspace, a[i], b[i])) return false;
   }
@@ -209,7 +210,8 @@ Value repeat(Workspace& workspace, const Value& what, int64_t n) {
     return text_value(with_markup(workspace, *out.finish(workspace), what.text->is_markup));
   }
   const auto& items = what.sequence->items;
-  if (!items.empty() && times > SIZE_MAX / sizeof(Value) / items.size()) fail("makes too long a list");
+  if (!items.empty() && times > SIZE_MAX / sizeof(Value) / items.size())
+    fail("makes too long a list");
   workspace.check_room(items.size() * times * sizeof(Value));
   std::vector<Value> repeated;
   repeated.reserve(items.size() * times);
@@ -375,8 +377,8 @@ size_t hash(Workspace& workspace, const Value& value) {
     case Kind::kInt:
       return std::hash<int64_t>()(value.integer);
     case Kind::kFloat: {
-      const bool is_whole = value.real >= -0x1p63 && value.real < 0x1p63 &&
-                            std::floor(value.real) == value.real;
+      const bool is_whole =
+          value.real >= -0x1p63 && value.real < 0x1p63 && std::floor(value.real) == value.real;
       return is_whole ? std::hash<int64_t>()(static_cast<int64_t>(value.real))
                       : std::hash<double>()(value.real);
     }

@@ -18,7 +18,16 @@ enum class Operator : uint8_t {
   kPower,
 };
 
-enum class Comparison : uint8_t { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
+enum class Comparison : uint8_t {
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn
+};
 
 bool truth(const Value& value);
 bool equal(Workspace& workspace, const Value& a, const Value& b);

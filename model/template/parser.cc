@@ -204,17 +204,15 @@ Expression* Parser::parse_concat() {
   return node;
 }
 
-Expression* Parser::parse_unary_with_filters() {
-  return parse_filters_and_tests(parse_unary());
-}
+Expression* Parser::parse_unary_with_filters() { return parse_filters_and_tests(parse_unary()); }
 
 Expression* Parser::parse_unary() {
   Expression* node = nullptr;
   const bool is_minus = current().is_operator("-");
   if (is_minus || current().is_operator("+")) {
     const Nesting nesting(*this);
-    auto* unary = make<Unary>(
-        is_minus ? ExpressionKind::kNegative : ExpressionKind::kPositive, take().line);
+    auto* unary =
+        make<Unary>(is_minus ? ExpressionKind::kNegative : ExpressionKind::kPositive, take().line);
     unary->operand = parse_unary();
     deepen(unary, unary->operand);
     node = unary;
@@ -372,8 +370,8 @@ Expression* Parser::parse_index(Expression* object, int32_t line) {
     is_slice = true;
     parts[0] = keys.empty() ? nullptr : keys[0];
     for (int part = 1; part < 3 && take_operator(":"); ++part) {
-      const bool is_given = !current().is_operator(":") && !current().is_operator("]") &&
-                            !current().is_operator(",");
+      const bool is_given =
+          !current().is_operator(":") && !current().is_operator("]") && !current().is_operator(",");
       if (is_given) parts[part] = parse_expression();
     }
   }

@@ -286,9 +286,8 @@ Target Parser::parse_target_item(bool with_namespace) {
 Target Parser::to_target(const Expression* expression) const {
   workspace_.check_stack();
   if (expression->kind == ExpressionKind::kName) {
-    return {.name = static_cast<const Name*>(expression)->name,
-            .items = {},
-            .line = expression->line};
+    return {
+        .name = static_cast<const Name*>(expression)->name, .items = {}, .line = expression->line};
   }
   if (expression->kind != ExpressionKind::kTuple) {
     fail_at(expression->line, "only names can be assigned to");
@@ -297,9 +296,7 @@ Target Parser::to_target(const Expression* expression) const {
   for (const Expression* item : static_cast<const Collection*>(expression)->items) {
     items.push_back(to_target(item));
   }
-  return {.kind = Target::Kind::kTuple,
-          .items = workspace_.copy(items),
-          .line = expression->line};
+  return {.kind = Target::Kind::kTuple, .items = workspace_.copy(items), .line = expression->line};
 }
 
 }  // namespace pagoda::model::jinja

@@ -107,9 +107,8 @@ std::string print_float(double number) {
   std::from_chars(digits_begin, end, exponent);
   if (exponent >= -4 && exponent < 16) {
     std::string text(400, '\0');
-    const auto fixed_end = std::to_chars(text.data(), text.data() + text.size(), number,
-                                         std::chars_format::fixed)
-                               .ptr;
+    const auto fixed_end =
+        std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed).ptr;
     text.resize(static_cast<size_t>(fixed_end - text.data()));
     if (text.find('.') == std::string::npos) text += ".0";
     return text;

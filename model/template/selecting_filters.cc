@@ -101,8 +101,7 @@ Value do_rejectattr(Workspace& workspace, const Value& value, const Arguments& a
 }
 
 Value do_unique(Workspace& workspace, const Value& value, const Arguments& arguments) {
-  const auto [case_sensitive, path] =
-      bind<2>("unique", arguments, {"case_sensitive", "attribute"});
+  const auto [case_sensitive, path] = bind<2>("unique", arguments, {"case_sensitive", "attribute"});
   const SortKey key(workspace, path, !case_sensitive.is_missing() && truth(case_sensitive));
   std::vector<Value> kept;
   Dict seen;

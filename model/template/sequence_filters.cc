@@ -26,8 +26,7 @@ Value do_length(Workspace& workspace, const Value& value, const Arguments& argum
 }
 
 Value do_default(Workspace& workspace, const Value& value, const Arguments& arguments) {
-  const auto [otherwise, for_false] =
-      bind<2>("default", arguments, {"default_value", "boolean"});
+  const auto [otherwise, for_false] = bind<2>("default", arguments, {"default_value", "boolean"});
   const bool use_default = value.is(Kind::kUndefined) || (flag(for_false) && !truth(value));
   if (!use_default) return value;
   return otherwise.is_missing() ? make_string(workspace, "") : otherwise;
@@ -165,13 +164,14 @@ Value do_dictsort(Workspace& workspace, const Value& value, const Arguments& arg
   const std::string_view part = by.is_missing() ? "key" : to_text(workspace, by)->bytes;
   if (part != "key" && part != "value") fail("dictsort() sorts by key or by value");
   require_defined(value);
-  if (!value.is(Kind::kDict)) fail("the filter dictsort works on a dict, not a {}", type_name(value));
+  if (!value.is(Kind::kDict))
+    fail("the filter dictsort works on a dict, not a {}", type_name(value));
   const SortKey key(workspace, {}, flag(case_sensitive));
   std::vector<Keyed> pairs;
   for (const Dict::Entry& entry : value.dict->items()) {
     const Value pair[] = {entry.key, entry.value};
-    pairs.push_back({key.of(workspace, part == "key" ? entry.key : entry.value),
-                     make_tuple(workspace, pair)});
+    pairs.push_back(
+        {key.of(workspace, part == "key" ? entry.key : entry.value), make_tuple(workspace, pair)});
   }
   std::vector<Value> items;
   for (const Keyed& each : sorted(workspace, std::move(pairs), flag(descending))) {
@@ -185,8 +185,7 @@ Value do_groupby(Workspace& workspace, const Value& value, const Arguments& argu
       bind<3>("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   const SortKey key(workspace, path, flag(case_sensitive), false, otherwise);
   const Path plain(workspace, path, otherwise);
-  const std::vector<Keyed> items =
-      sorted(workspace, keyed_items(workspace, value, key), false);
+  const std::vector<Keyed> items = sorted(workspace, keyed_items(workspace, value, key), false);
   std::vector<Value> groups;
   for (size_t begin = 0; begin < items.size();) {
     std::vector<Value> members;
@@ -196,8 +195,8 @@ Value do_groupby(Workspace& workspace, const Value& value, const Arguments& argu
     }
     const Value pair[] = {plain.of(workspace, members[0]), make_list(workspace, members)};
     groups.push_back({.kind = Kind::kTuple,
-                      .sequence = workspace.make<Sequence>(Sequence{
-                          workspace.copy(std::span<const Value>(pair)), true})});
+                      .sequence = workspace.make<Sequence>(
+                          Sequence{workspace.copy(std::span<const Value>(pair)), true})});
     begin = end;
   }
   return make_list(workspace, groups);
@@ -210,8 +209,7 @@ Value do_items(Workspace& workspace, const Value& value, const Arguments& argume
     return make_iterator(workspace, {}, "generator", "only a dict has items");
   }
   const DictView view{value.dict, DictView::Part::kItems};
-  return make_iterator(workspace,
-                       items_of(workspace, {.kind = Kind::kDictView, .view = &view}));
+  return make_iterator(workspace, items_of(workspace, {.kind = Kind::kDictView, .view = &view}));
 }
 
 Value do_batch(Workspace& workspace, const Value& value, const Arguments& arguments) {
@@ -267,15 +265,15 @@ Value do_attr(Workspace& workspace, const Value& value, const Arguments& argumen
 }
 
 constexpr std::array kFilters = {
-    FilterEntry{"attr", do_attr},         FilterEntry{"batch", do_batch},
-    FilterEntry{"count", do_length},      FilterEntry{"d", do_default},
-    FilterEntry{"default", do_default},   FilterEntry{"dictsort", do_dictsort},
-    FilterEntry{"first", do_first},       FilterEntry{"groupby", do_groupby},
-    FilterEntry{"items", do_items},       FilterEntry{"join", do_join},
-    FilterEntry{"last", do_last},         FilterEntry{"length", do_length},
-    FilterEntry{"list", do_list},         FilterEntry{"max", do_max},
-    FilterEntry{"min", do_min},           FilterEntry{"reverse", do_reverse},
-    FilterEntry{"slice", do_slice},       FilterEntry{"sort", do_sort},
+    FilterEntry{"attr", do_attr},       FilterEntry{"batch", do_batch},
+    FilterEntry{"count", do_length},    FilterEntry{"d", do_default},
+    FilterEntry{"default", do_default}, FilterEntry{"dictsort", do_dictsort},
+    FilterEntry{"first", do_first},     FilterEntry{"groupby", do_groupby},
+    FilterEntry{"items", do_items},     FilterEntry{"join", do_join},
+    FilterEntry{"last", do_last},       FilterEntry{"length", do_length},
+    FilterEntry{"list", do_list},       FilterEntry{"max", do_max},
+    FilterEntry{"min", do_min},         FilterEntry{"reverse", do_reverse},
+    FilterEntry{"slice", do_slice},     FilterEntry{"sort", do_sort},
     FilterEntry{"sum", do_sum},
 };
 

@@ -37,16 +37,15 @@ bool flag(const Value& value, bool otherwise = false) {
 
 Value do_trim(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [chars] = bind<1>("trim", arguments, {"chars"});
-  return text_value(strip(workspace, *to_text(workspace, value), optional_text(chars, "chars"),
-                          Side::kBoth));
+  return text_value(
+      strip(workspace, *to_text(workspace, value), optional_text(chars, "chars"), Side::kBoth));
 }
 
 Value do_replace(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [from, to, count] = bind<3>("replace", arguments, {"old", "new", "count"}, 2);
   const bool all = count.is_missing() || count.is(Kind::kNone);
-  const Text* replaced =
-      replace(workspace, *to_text(workspace, value), *to_text(workspace, from),
-              *to_text(workspace, to), all ? -1 : as_index(count, "count"));
+  const Text* replaced = replace(workspace, *to_text(workspace, value), *to_text(workspace, from),
+                                 *to_text(workspace, to), all ? -1 : as_index(count, "count"));
   return text_value(with_markup(workspace, *replaced, false));
 }
 
@@ -65,13 +64,12 @@ Value do_center(Workspace& workspace, const Value& value, const Arguments& argum
   const auto [width] = bind<1>("center", arguments, {"width"});
   const Text& text = *to_text(workspace, value);
   const Text blank{.bytes = " ", .from_user = false, .is_ascii = true};
-  return text_value(pad(workspace, text, width.is_missing() ? 80 : as_index(width, "width"), blank,
-                        Side::kBoth));
+  return text_value(
+      pad(workspace, text, width.is_missing() ? 80 : as_index(width, "width"), blank, Side::kBoth));
 }
 
 Value do_indent(Workspace& workspace, const Value& value, const Arguments& arguments) {
-  const auto [width, first, blank] =
-      bind<3>("indent", arguments, {"width", "first", "blank"});
+  const auto [width, first, blank] = bind<3>("indent", arguments, {"width", "first", "blank"});
   const Text& text = required_text(value, "indent");
   TextBuilder with_newline(workspace);
   with_newline.append(text);
@@ -115,8 +113,8 @@ Value do_truncate(Workspace& workspace, const Value& value, const Arguments& arg
   const auto size = length(value);
   if (size && *size - leeway <= max_length) return value;
   const Text& text = required_text(value, "truncate");
-  const Text* cut = sub_text(workspace, text, 0,
-                             offset_of(text, static_cast<size_t>(max_length - end_length)));
+  const Text* cut =
+      sub_text(workspace, text, 0, offset_of(text, static_cast<size_t>(max_length - end_length)));
   if (!flag(killwords)) {
     const size_t blank = cut->bytes.rfind(' ');
     if (blank != std::string_view::npos) cut = sub_text(workspace, *cut, 0, blank);
@@ -173,8 +171,8 @@ Value do_format(Workspace& workspace, const Value& value, const Arguments& argum
 }
 
 Value do_tojson(Workspace& workspace, const Value& value, const Arguments& arguments) {
-  const auto [ensure_ascii, indent, separators, sort_keys] = bind<4>(
-      "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const auto [ensure_ascii, indent, separators, sort_keys] =
+      bind<4>("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = flag(ensure_ascii);
   style.sort_keys = flag(sort_keys);
@@ -322,8 +320,7 @@ Value round_common(const Value& value, int64_t digits) {
 
 Value do_round(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [precision, method] = bind<2>("round", arguments, {"precision", "method"});
-  const std::string_view how =
-      method.is_missing() ? "common" : to_text(workspace, method)->bytes;
+  const std::string_view how = method.is_missing() ? "common" : to_text(workspace, method)->bytes;
   if (how != "common" && how != "ceil" && how != "floor") {
     fail("round() knows the methods common, ceil and floor");
   }
@@ -341,7 +338,8 @@ Value do_round(Workspace& workspace, const Value& value, const Arguments& argume
   const double scaled = as_real(calculate(workspace, Operator::kMultiply, value, scale));
   const double whole = how == "ceil" ? std::ceil(scaled) : std::floor(scaled);
   if (!std::isfinite(whole)) fail("infinity is no integer");
-  return real(whole / as_real(scale));
+  // Python's ceil and floor are integers, which have no negative zero.
+  return real((whole == 0 ? 0.0 : whole) / as_real(scale));
 }
 
 constexpr std::array kFilters = {

@@ -30,13 +30,13 @@ const Text* map_text(Workspace& workspace, const Text& text, std::string (*map)(
 }
 
 const Text* map_characters(Workspace& workspace, const Text& text,
-                           std::string (*map)(std::string_view character, bool after_cased)) {
+                           std::string (*map)(std::string_view text, size_t at, bool after_cased)) {
   workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   TextBuilder out(workspace);
   bool after_cased = false;
   for (size_t at = 0; at < text.bytes.size();) {
     const Character character = first_character(text.bytes.substr(at));
-    out.append(map(text.bytes.substr(at, character.len), after_cased), is_from_user(text, at));
+    out.append(map(text.bytes, at, after_cased), is_from_user(text, at));
     after_cased = is_upper(character.code) || is_lower(character.code) || is_title(character.code);
     at += character.len;
   }
@@ -70,7 +70,8 @@ size_t skip_back(const Text& text, size_t at, bool over_spaces) {
   return at;
 }
 
-std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text, int64_t max_splits) {
+std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text,
+                                         int64_t max_splits) {
   std::vector<const Text*> parts;
   size_t at = skip(text, 0, true);
   while (at < text.bytes.size()) {
@@ -108,7 +109,8 @@ const Text* strip(Workspace& workspace, const Text& text, const Text* chars, Sid
   if (chars != nullptr) {
     workspace.tick_bytes(text.bytes.size());
     // So that many characters to strip cost no more than their number times the text's.
-    if (chars->bytes.size() > 64) workspace.tick_bytes(text.bytes.size() * (chars->bytes.size() / 64));
+    if (chars->bytes.size() > 64)
+      workspace.tick_bytes(text.bytes.size() * (chars->bytes.size() / 64));
   }
   size_t begin = 0;
   size_t end = text.bytes.size();
@@ -150,21 +152,29 @@ const Text* replace(Workspace& workspace, const Text& text, const Text& old_part
   return out.finish(workspace);
 }
 
-const Text* upper(Workspace& workspace, const Text& text) { return map_text(workspace, text, upper); }
-const Text* lower(Workspace& workspace, const Text& text) { return map_text(workspace, text, lower); }
+const Text* upper(Workspace& workspace, const Text& text) {
+  return map_text(workspace, text, upper);
+}
+const Text* lower(Workspace& workspace, const Text& text) {
+  return map_text(workspace, text, lower);
+}
 const Text* fold_case(Workspace& workspace, const Text& text) {
   return map_text(workspace, text, case_fold);
 }
 
 const Text* swap_case(Workspace& workspace, const Text& text) {
-  return map_characters(workspace, text, [](std::string_view character, bool) {
-    return is_upper(first_character(character).code) ? lower(character) : upper(character);
+  return map_characters(workspace, text, [](std::string_view whole, size_t at, bool) {
+    const Character character = first_character(whole.substr(at));
+    if (is_upper(character.code)) return lower_at(whole, at);
+    const std::string_view bytes = whole.substr(at, character.len);
+    return is_lower(character.code) ? upper(bytes) : std::string(bytes);
   });
 }
 
 const Text* title(Workspace& workspace, const Text& text) {
-  return map_characters(workspace, text, [](std::string_view character, bool after_cased) {
-    return after_cased ? lower(character) : title_first(character);
+  return map_characters(workspace, text, [](std::string_view whole, size_t at, bool after_cased) {
+    if (after_cased) return lower_at(whole, at);
+    return title_first(whole.substr(at, first_character(whole.substr(at)).len));
   });
 }
 
@@ -213,8 +223,8 @@ std::vector<const Text*> split(Workspace& workspace, const Text& text, const Tex
   return parts;
 }
 
-std::vector<const Text*> split_right(Workspace& workspace, const Text& text,
-                                     const Text* separator, int64_t max_splits) {
+std::vector<const Text*> split_right(Workspace& workspace, const Text& text, const Text* separator,
+                                     int64_t max_splits) {
   workspace.tick_bytes(text.bytes.size());
   if (separator == nullptr) return split_right_at_spaces(workspace, text, max_splits);
   const std::string_view mark = separator->bytes;

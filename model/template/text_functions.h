@@ -29,16 +29,15 @@ const Text* title_words(Workspace& workspace, const Text& text);
 // At blanks if there is no separator. At most `max_parts` + 1 parts if it is not negative.
 std::vector<const Text*> split(Workspace& workspace, const Text& text, const Text* separator,
                                int64_t max_splits);
-std::vector<const Text*> split_right(Workspace& workspace, const Text& text,
-                                     const Text* separator, int64_t max_splits);
+std::vector<const Text*> split_right(Workspace& workspace, const Text& text, const Text* separator,
+                                     int64_t max_splits);
 std::vector<const Text*> split_lines(Workspace& workspace, const Text& text, bool keep_ends);
 
 const Text* join(Workspace& workspace, const Text& separator,
                  const std::vector<const Text*>& parts);
 
 // In a field of `width` characters; kLeft: the text stands left.
-const Text* pad(Workspace& workspace, const Text& text, int64_t width, const Text& fill,
-                Side side);
+const Text* pad(Workspace& workspace, const Text& text, int64_t width, const Text& fill, Side side);
 const Text* fill_zeros(Workspace& workspace, const Text& text, int64_t width);
 
 bool is_lower_text(const Text& text);

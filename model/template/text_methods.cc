@@ -72,17 +72,16 @@ Value do_partition(Workspace& workspace, const Value& self, const Arguments& arg
   if (mark.empty()) fail("partition() needs a separator that is not empty");
   const Text& text = *self.text;
   workspace.tick_bytes(text.bytes.size());
-  const size_t found =
-      from_right ? find_last(workspace, text.bytes, mark) : find(text.bytes, mark);
+  const size_t found = from_right ? find_last(workspace, text.bytes, mark) : find(text.bytes, mark);
   const size_t end = text.bytes.size();
   size_t begin_mark = found;
   size_t end_mark = found + mark.size();
   if (found == std::string_view::npos) begin_mark = end_mark = from_right ? 0 : end;
   const Value parts[] = {
       as_markup_of(workspace, self, sub_text(workspace, text, 0, begin_mark)),
-      as_markup_of(workspace, self, found == std::string_view::npos
-                                        ? sub_text(workspace, text, begin_mark, end_mark)
-                                        : separator.text),
+      as_markup_of(workspace, self,
+                   found == std::string_view::npos ? sub_text(workspace, text, begin_mark, end_mark)
+                                                   : separator.text),
       as_markup_of(workspace, self, sub_text(workspace, text, end_mark, end))};
   return make_tuple(workspace, parts);
 }
@@ -113,7 +112,8 @@ bool matches(std::string_view text, std::string_view affix, bool at_start) {
 template <bool at_start>
 Value do_matches(Workspace& workspace, const Value& self, const Arguments& arguments) {
   const std::string_view name = at_start ? "startswith" : "endswith";
-  const auto [affix, start, stop] = bind_positional<3>(name, arguments, {"affix", "start", "end"}, 1);
+  const auto [affix, start, stop] =
+      bind_positional<3>(name, arguments, {"affix", "start", "end"}, 1);
   workspace.tick_bytes(self.text->bytes.size());
   const Window part = window(*self.text, start, stop);
   const std::string_view text = self.text->bytes.substr(part.begin, part.end - part.begin);
@@ -138,8 +138,7 @@ int64_t find_part(Workspace& workspace, const Text& text, const Arguments& argum
   const Window where = window(text, start, stop);
   if (!where.exists) return -1;
   const std::string_view searched = text.bytes.substr(where.begin, where.end - where.begin);
-  const size_t found =
-      from_right ? find_last(workspace, searched, wanted) : find(searched, wanted);
+  const size_t found = from_right ? find_last(workspace, searched, wanted) : find(searched, wanted);
   if (found == std::string_view::npos) return -1;
   return static_cast<int64_t>(count_characters(text.bytes.substr(0, where.begin + found)));
 }
@@ -171,7 +170,8 @@ Value do_count(Workspace& workspace, const Value& self, const Arguments& argumen
 }
 
 Value do_replace(Workspace& workspace, const Value& self, const Arguments& arguments) {
-  const auto [from, to, count] = bind_positional<3>("replace", arguments, {"old", "new", "count"}, 2);
+  const auto [from, to, count] =
+      bind_positional<3>("replace", arguments, {"old", "new", "count"}, 2);
   const int64_t n = count.is_missing() ? -1 : as_index(count, "count");
   const Text* new_part = &required_text(to, "replace");
   if (self.text->is_markup) new_part = escape_html(workspace, *new_part);
@@ -211,8 +211,7 @@ Value do_pad(Workspace& workspace, const Value& self, const Arguments& arguments
 
 Value do_zfill(Workspace& workspace, const Value& self, const Arguments& arguments) {
   const auto [width] = bind_positional<1>("zfill", arguments, {"width"}, 1);
-  return as_markup_of(workspace, self,
-                      fill_zeros(workspace, *self.text, as_index(width, "width")));
+  return as_markup_of(workspace, self, fill_zeros(workspace, *self.text, as_index(width, "width")));
 }
 
 Value do_format(Workspace& workspace, const Value& self, const Arguments& arguments) {

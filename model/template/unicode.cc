@@ -28,9 +28,8 @@ std::string map_case(MapFunction function, std::string_view text) {
   std::string mapped(text.size() + 16, '\0');
   for (int attempt = 0; attempt < 2; ++attempt) {
     error = U_ZERO_ERROR;
-    const int32_t len =
-        function(map.get(), mapped.data(), static_cast<int32_t>(mapped.size()), text.data(),
-                 static_cast<int32_t>(text.size()), &error);
+    const int32_t len = function(map.get(), mapped.data(), static_cast<int32_t>(mapped.size()),
+                                 text.data(), static_cast<int32_t>(text.size()), &error);
     mapped.resize(static_cast<size_t>(len));
     if (error != U_BUFFER_OVERFLOW_ERROR) break;
   }
@@ -116,9 +115,7 @@ bool is_line_break(char32_t code) {
          code == 0x2028 || code == 0x2029;
 }
 
-bool is_alpha(char32_t code) {
-  return (U_GET_GC_MASK(icu(code)) & U_GC_L_MASK) != 0;
-}
+bool is_alpha(char32_t code) { return (U_GET_GC_MASK(icu(code)) & U_GC_L_MASK) != 0; }
 bool is_decimal(char32_t code) { return u_charType(icu(code)) == U_DECIMAL_DIGIT_NUMBER; }
 bool is_digit(char32_t code) {
   const int32_t type = u_getIntPropertyValue(icu(code), UCHAR_NUMERIC_TYPE);
@@ -151,6 +148,37 @@ std::string lower(std::string_view text) {
 }
 std::string case_fold(std::string_view text) {
   return is_ascii(text) ? map_ascii(text, 'A', 'Z') : map_case(ucasemap_utf8FoldCase, text);
+}
+
+std::string lower_at(std::string_view text, size_t at) {
+  constexpr char32_t kCapitalSigma = 0x3A3;
+  const Character character = first_character(text.substr(at));
+  if (character.code != kCapitalSigma) return lower(text.substr(at, character.len));
+  const auto is_ignorable = [](char32_t code) {
+    return u_hasBinaryProperty(icu(code), UCHAR_CASE_IGNORABLE) != 0;
+  };
+  const auto is_cased = [](char32_t code) {
+    return u_hasBinaryProperty(icu(code), UCHAR_CASED) != 0;
+  };
+  // Far away nothing counts as part of the word.
+  constexpr int kMaxIgnorable = 64;
+  bool after_cased = false;
+  size_t before = at;
+  for (int i = 0; before > 0 && i < kMaxIgnorable; ++i) {
+    before = last_character_begin(text.substr(0, before));
+    const char32_t code = first_character(text.substr(before)).code;
+    after_cased = is_cased(code);
+    if (!is_ignorable(code)) break;
+  }
+  bool before_cased = false;
+  size_t after = at + character.len;
+  for (int i = 0; after < text.size() && i < kMaxIgnorable; ++i) {
+    const Character next = first_character(text.substr(after));
+    before_cased = is_cased(next.code);
+    if (!is_ignorable(next.code)) break;
+    after += next.len;
+  }
+  return after_cased && !before_cased ? "\xCF\x82" : "\xCF\x83";
 }
 
 std::string title_first(std::string_view character) {

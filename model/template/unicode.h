@@ -44,6 +44,9 @@ bool is_title(char32_t code);
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string case_fold(std::string_view text);
+// The character at byte `at` of a text in lower case; a sigma at the end of a word has its own
+// form.
+std::string lower_at(std::string_view text, size_t at);
 // The first character in title case, the others untouched.
 std::string title_first(std::string_view character);
 

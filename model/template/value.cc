@@ -69,8 +69,7 @@ void set(Workspace& workspace, Dict& dict, const Value& key, const Value& value)
   }
   if (dict.size == dict.capacity) {
     const uint32_t capacity = dict.capacity == 0 ? 4 : 2 * dict.capacity;
-    auto* entries =
-        static_cast<Dict::Entry*>(workspace.allocate(capacity * sizeof(Dict::Entry)));
+    auto* entries = static_cast<Dict::Entry*>(workspace.allocate(capacity * sizeof(Dict::Entry)));
     std::uninitialized_copy_n(dict.entries, dict.size, entries);
     dict.entries = entries;
     dict.capacity = capacity;
@@ -96,10 +95,10 @@ Value make_tuple(Workspace& workspace, std::span<const Value> items) {
 
 Value make_iterator(Workspace& workspace, const std::vector<Value>& items,
                     std::string_view type_name, std::string_view error) {
-  return {.kind = Kind::kIterator,
-          .iterator = workspace.make<Iterator>(Iterator{.items = workspace.copy(items),
-                                                        .error = workspace.copy(error),
-                                                        .type_name = type_name})};
+  return {
+      .kind = Kind::kIterator,
+      .iterator = workspace.make<Iterator>(Iterator{
+          .items = workspace.copy(items), .error = workspace.copy(error), .type_name = type_name})};
 }
 
 Value from_json(Workspace& workspace, const nlohmann::ordered_json& json, bool from_user) {
@@ -132,8 +131,7 @@ Value from_json(Workspace& workspace, const nlohmann::ordered_json& json, bool f
       Dict* dict = workspace.make<Dict>();
       for (const auto& [key, item] : json.items()) {
         const Text* name = view_text(workspace, key, from_user);
-        set(workspace, *dict, text_value(name),
-            from_json(workspace, item, from_user));
+        set(workspace, *dict, text_value(name), from_json(workspace, item, from_user));
       }
       return dict_value(dict);
     }
@@ -239,8 +237,7 @@ bool Iteration::next(Workspace& workspace, Value& item) {
     case Kind::kText: {
       const Text& text = *source_.text;
       if (position_ >= text.bytes.size()) return false;
-      const size_t len =
-          text.is_ascii ? 1 : first_character(text.bytes.substr(position_)).len;
+      const size_t len = text.is_ascii ? 1 : first_character(text.bytes.substr(position_)).len;
       item = text_value(sub_text(workspace, text, position_, position_ + len));
       position_ += len;
       return true;

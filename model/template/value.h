@@ -161,6 +161,7 @@ struct Joiner {
 struct Argument {
   std::string_view name{};
   Value value{};
+  bool is_name_from_user = false;  // a key of a client's dict, by **
 };
 
 // What a call gives: positional ones, then named ones.

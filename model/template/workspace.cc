@@ -32,6 +32,8 @@ void Workspace::check_room(size_t n_bytes) const {
 
 void Workspace::fail_steps() const { fail("needs more than {} steps", limits_.max_steps); }
 
-void Workspace::fail_depth() const { fail("nests too deeply (the limit is {})", limits_.max_depth); }
+void Workspace::fail_depth() const {
+  fail("nests too deeply (the limit is {})", limits_.max_depth);
+}
 
 }  // namespace pagoda::model::jinja

@@ -4,7 +4,7 @@
 // are plain pointers, cycles cost nothing and no destructor recurses. One thread.
 #pragma once
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -80,7 +80,8 @@ class Workspace {
   // Counts work, so that no template runs for long.
   void tick(int64_t n_steps = 1) {
     n_steps_ += n_steps;
-    if (n_steps_ > limits_.max_steps) [[unlikely]] fail_steps();
+    if (n_steps_ > limits_.max_steps) [[unlikely]]
+      fail_steps();
   }
   void tick_bytes(size_t n_bytes) { tick(static_cast<int64_t>(n_bytes / 64)); }
 
@@ -88,7 +89,8 @@ class Workspace {
   // from outside, enter_thread, says where the stack stands.
   void enter_thread() { stack_base_ = stack_here(); }
   void check_stack() const {
-    if (stack_base_ - stack_here() > limits_.max_stack_bytes) [[unlikely]] fail_depth();
+    if (stack_base_ - stack_here() > limits_.max_stack_bytes) [[unlikely]]
+      fail_depth();
   }
   int32_t max_depth() const { return limits_.max_depth; }
   [[noreturn]] void fail_depth() const;
@@ -99,9 +101,7 @@ class Workspace {
   static constexpr size_t kBlockBytes = size_t{64} << 10;
 
   // The stack grows downwards on every machine this runs on.
-  static uintptr_t stack_here() {
-    return reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
-  }
+  static uintptr_t stack_here() { return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
   [[noreturn]] void fail_steps() const;
 
   Limits limits_;

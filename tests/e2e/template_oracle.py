@@ -1,5 +1,5 @@
-"""Renders chat templates by jinja2, set up as `transformers` does it, and by Pagoda's tool; and makes
-templates at random."""
+"""Renders chat templates by jinja2, set up as `transformers` does it, and by Pagoda's tool; and
+makes templates at random."""
 
 import datetime
 import functools
@@ -181,7 +181,8 @@ class Generator(random.Random):
             return self.choice([*DATA, "nope", "loop", "i", "y", "ns"])
         if kind < 8:
             return self.choice(self.TEXTS)
-        return self.choice(["0", "1", "2", "-1", "3.0", "0.5", "1e3", "true", "false", "none", "10"])
+        return self.choice(["0", "1", "2", "-1", "3.0", "0.5", "1e3", "true", "false", "none",
+                            "10"])
 
     def expression(self, depth=2):
         if depth == 0:
@@ -231,10 +232,10 @@ class Generator(random.Random):
                                             "truncate(6)", "truncate(7, true)", "urlencode",
                                             "reverse", "center(30)", "default('x', true)"])
         if kind < 5:
-            return f"{one}." + self.choice(["upper()", "strip()", "lower()", "title()", "rstrip('ld')",
-                                            "replace('o', '0')", "swapcase()", "zfill(20)",
-                                            "removeprefix('He')", "split(',')[-1]", "lstrip()",
-                                            "split()[0]", "partition(' ')[2]", "rjust(9, '*')"])
+            return f"{one}." + self.choice([
+                "upper()", "strip()", "lower()", "title()", "rstrip('ld')", "replace('o', '0')",
+                "swapcase()", "zfill(20)", "removeprefix('He')", "split(',')[-1]", "lstrip()",
+                "split()[0]", "partition(' ')[2]", "rjust(9, '*')"])
         if kind == 5:
             return f"({one} {self.choice('~+')} {self.text(depth - 1)})"
         if kind == 6:
@@ -270,8 +271,8 @@ class Generator(random.Random):
         if kind == 2:
             return f"({one}|list + {self.items(depth - 1)}|list)"
         if kind == 3:
-            return self.text(depth - 1) + self.choice([".split()", ".splitlines()", ".split('l', 1)",
-                                                       "|list", ".rsplit('o', 1)"])
+            return self.text(depth - 1) + self.choice([
+                ".split()", ".splitlines()", ".split('l', 1)", "|list", ".rsplit('o', 1)"])
         if kind == 4:
             return "r|" + self.choice(["map(attribute='n')|list", "selectattr('v', 'gt', 1)|list",
                                        "sort(attribute='v,n')", "groupby('n')", "sort('v', true)",
@@ -289,15 +290,18 @@ class Generator(random.Random):
             return self.choice(["b", "c", "x is none", "nope is defined", "i is defined", "w", "s"])
         kind = self.randrange(7)
         if kind == 0:
-            return f"{self.number(depth - 1)} {self.choice(['<', '>=', '==', '!='])} {self.number(depth - 1)}"
+            operator = self.choice(["<", ">=", "==", "!="])
+            return f"{self.number(depth - 1)} {operator} {self.number(depth - 1)}"
         if kind == 1:
             return f"{self.text(0)} {self.choice(['in', 'not in'])} {self.text(depth - 1)}"
         if kind == 2:
-            return f"({self.condition(depth - 1)} {self.choice(['and', 'or'])} {self.condition(depth - 1)})"
+            operator = self.choice(["and", "or"])
+            return f"({self.condition(depth - 1)} {operator} {self.condition(depth - 1)})"
         if kind == 3:
             return f"not {self.condition(depth - 1)}"
         if kind == 4:
-            return f"{self.value(depth - 1)} is {self.choice(['', 'not '])}{self.choice(self.TESTS[:13])}"
+            test = self.choice(["", "not "]) + self.choice(self.TESTS[:13])
+            return f"{self.value(depth - 1)} is {test}"
         if kind == 5:
             return f"{self.choice(['1', self.text(0), 'none'])} in {self.items(depth - 1)}"
         return f"{self.text(depth - 1)}.{self.choice(['startswith', 'endswith'])}({self.text(0)})"
@@ -308,9 +312,11 @@ class Generator(random.Random):
         if kind == 0:
             return self.expression(depth)
         if kind == 1:
-            return self.choice(["d", "o", "x", "nope", "d.a[1].k", "messages[-1].tool_calls", "r[0]['t']"])
+            return self.choice(["d", "o", "x", "nope", "d.a[1].k", "messages[-1].tool_calls",
+                                "r[0]['t']"])
         if kind == 2:
-            return f"({self.value(max(depth - 1, 0))} if {self.condition(depth)} else {self.text(depth)})"
+            value = self.value(max(depth - 1, 0))
+            return f"({value} if {self.condition(depth)} else {self.text(depth)})"
         return self.choice([self.text, self.text, self.number, self.items, self.condition])(depth)
 
     def blank(self):
@@ -375,8 +381,11 @@ class Generator(random.Random):
 
 def random_expressions(seed, n):
     generator = Generator(seed)
-    return [{"template": "{{ " + (generator.expression if i % 2 else generator.value)(generator.randrange(1, 4)) + " }}",
-             "data": DATA} for i in range(n)]
+    cases = []
+    for i in range(n):
+        make = generator.expression if i % 2 else generator.value
+        cases.append({"template": f"{{{{ {make(generator.randrange(1, 4))} }}}}", "data": DATA})
+    return cases
 
 
 def random_templates(seed, n):

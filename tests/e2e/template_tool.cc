@@ -6,8 +6,8 @@
 // "user": [name, …], "now": seconds}; standard output has for each a line {"text": text,
 // "spans": [[end, from_user], …]} or {"error": text, "stage": "compile" or "render"}. A template
 // like the one of the line before is not compiled again.
-#include <cstdio>
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
