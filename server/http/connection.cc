@@ -342,7 +342,8 @@ void Connection::dispatch() {
 // A body that was promised and is not wanted is read past when that is cheap and sure. A client
 // that waits to be told to go on may or may not send it.
 bool Connection::body_can_be_skipped() const {
-  if (!has_body_ || !parser_.has_value() || parser_->chunked()) return false;
+  // A connection that may go on is one whose head was understood.
+  if (!keep_alive_ || !has_body_ || parser_->chunked()) return false;
   const auto length = parser_->content_length();
   return length.has_value() && *length <= kMaxSkippedBody && request_.header("expect").empty();
 }
