@@ -158,7 +158,8 @@ class Chat {
       show_stats();
     } else if (line.command == "save") {
       const bool as_json = line.argument.ends_with(".json");
-      return save(line.argument, transcript(conversation_.messages(), as_json));
+      RETURN_IF_ERROR(save(line.argument, transcript(conversation_.messages(), as_json)));
+      if (is_terminal_) say(fmt::format("The conversation is in {}.\n", line.argument));
     } else {
       return base::invalid_argument(
           "there is no command /{}; /help lists them, and // begins a "
