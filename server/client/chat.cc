@@ -47,7 +47,7 @@ std::string status_text(const Answer& answer) {
                         usage.prompt_tokens);
   }
   if (answer.was_stopped) return text + "; stopped";
-  if (answer.finish_reason == "length") return text + "; cut at the longest length";
+  if (answer.finish_reason == "length") return text + "; cut at the limit of tokens";
   return text;
 }
 
@@ -180,11 +180,10 @@ class Chat {
 
   void show_stats() {
     const ChatTotals& all = conversation_.totals();
-    say(
-        fmt::format("{} answers, {} tokens, {:.1f} a second; {} of {} prompt tokens from the "
-                    "cache\n",
-                    all.n_answers, all.output_tokens, a_second(all.output_tokens, all.seconds),
-                    all.cached_tokens, all.prompt_tokens));
+    say(fmt::format("{} {}, {} tokens, {:.1f} a second; {} of {} prompt tokens from the cache\n",
+                    all.n_answers, all.n_answers == 1 ? "answer" : "answers", all.output_tokens,
+                    a_second(all.output_tokens, all.seconds), all.cached_tokens,
+                    all.prompt_tokens));
   }
 
   Conversation::OnText printer() {
