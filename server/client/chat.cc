@@ -47,7 +47,7 @@ std::string status_text(const Answer& answer) {
                         usage.prompt_tokens);
   }
   if (answer.was_stopped) return text + "; stopped";
-  if (answer.finish_reason == "length") return text + "; cut at the longest length";
+  if (answer.finish_reason == "length") return text + "; cut at the limit of tokens";
   return text;
 }
 
@@ -158,7 +158,8 @@ class Chat {
       show_stats();
     } else if (line.command == "save") {
       const bool as_json = line.argument.ends_with(".json");
-      return save(line.argument, transcript(conversation_.messages(), as_json));
+      RETURN_IF_ERROR(save(line.argument, transcript(conversation_.messages(), as_json)));
+      if (is_terminal_) say(fmt::format("The conversation is in {}.\n", line.argument));
     } else {
       return base::invalid_argument(
           "there is no command /{}; /help lists them, and // begins a "
@@ -179,11 +180,10 @@ class Chat {
 
   void show_stats() {
     const ChatTotals& all = conversation_.totals();
-    say(
-        fmt::format("{} answers, {} tokens, {:.1f} a second; {} of {} prompt tokens from the "
-                    "cache\n",
-                    all.n_answers, all.output_tokens, a_second(all.output_tokens, all.seconds),
-                    all.cached_tokens, all.prompt_tokens));
+    say(fmt::format("{} {}, {} tokens, {:.1f} a second; {} of {} prompt tokens from the cache\n",
+                    all.n_answers, all.n_answers == 1 ? "answer" : "answers", all.output_tokens,
+                    a_second(all.output_tokens, all.seconds), all.cached_tokens,
+                    all.prompt_tokens));
   }
 
   Conversation::OnText printer() {

@@ -135,7 +135,11 @@ absl::StatusOr<Answer> Conversation::run(const OnText& on_text) {
   absl::Status transport;
   // A copy of the descriptor, as the object closes the one it has.
   asio::posix::stream_descriptor interrupt(io_);
-  if (interrupts_.fd() >= 0) interrupt.assign(::dup(interrupts_.fd()));
+  if (interrupts_.fd() >= 0) {
+    (void)interrupts_.take();              // one that came before is not meant for this answer
+    boost::system::error_code not_opened;  // then this answer cannot be stopped
+    interrupt.assign(::dup(interrupts_.fd()), not_opened);
+  }
   HttpRequest request{.method = "POST",
                       .path = "/v1/chat/completions",
                       .body = body(),

@@ -85,6 +85,7 @@ struct LineEditor::Terminal {
 
   LineEnd read(std::string& line) {
     was_interrupted = false;
+    el_resize(editor);  // the window may have changed since the last line
     int length = 0;
     const char* text = el_gets(editor, &length);
     if (was_interrupted) {

@@ -26,9 +26,13 @@ std::string text_at(const Json* json, const char* name) {
   const Json* value = json == nullptr ? nullptr : find(*json, name);
   return value != nullptr && value->is_string() ? value->get<std::string>() : "";
 }
+// Counts of tokens, within what can be added up without a thought.
 int64_t number_at(const Json* json, const char* name, int64_t otherwise) {
+  constexpr double kMost = 1e12;
   const Json* value = json == nullptr ? nullptr : find(*json, name);
-  return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : otherwise;
+  if (value == nullptr || !value->is_number_integer()) return otherwise;
+  const auto number = value->get<double>();
+  return number >= 0 && number <= kMost ? value->get<int64_t>() : otherwise;
 }
 
 std::string shown(std::string_view text) {

@@ -25,7 +25,9 @@ int64_t part(const InspectReport& report, ModelPart part) {
 
 // Two layers, hidden 256, feed-forward 512, 8 heads and 2 for KV of 32, 288 tokens, context 2048.
 TEST(Inspect, NumbersByHand) {
-  const InspectReport report = inspect(model::TinyLlama{.type = DType::kQ8_0}.build());
+  model::TinyLlama tiny;
+  tiny.type = DType::kQ8_0;
+  const InspectReport report = inspect(tiny.build());
   EXPECT_EQ(part(report, ModelPart::kEmbedding), 288 * 256);
   EXPECT_EQ(part(report, ModelPart::kOutput), 288 * 256);
   EXPECT_EQ(part(report, ModelPart::kAttention), 2 * (2 * 256 * 256 + 2 * 64 * 256));
@@ -54,7 +56,9 @@ TEST(Inspect, NumbersByHand) {
 }
 
 TEST(Inspect, TextAndJsonSayTheSame) {
-  const InspectReport report = inspect(model::TinyLlama{.tied = true}.build());
+  model::TinyLlama tiny;
+  tiny.tied = true;
+  const InspectReport report = inspect(tiny.build());
   const std::string text = inspect_text(report);
   for (const char* words : {"tiny", "2, hidden size 256, feed-forward 512",
                             "8 heads, 2 for KV, of 32 dimensions", "512 B a token, 8.0 KiB a block",

@@ -66,6 +66,10 @@ TEST(OpenAi, StreamEvents) {
   EXPECT_EQ(last->usage->cached_tokens, 3);
   EXPECT_EQ(parse_stream_event(R"({"usage":{"prompt_tokens_details":null}})")->usage->cached_tokens,
             -1);
+  const auto absurd = parse_stream_event(
+      R"({"usage":{"prompt_tokens":18446744073709551615,"completion_tokens":-5}})");
+  EXPECT_EQ(absurd->usage->prompt_tokens, 0);
+  EXPECT_EQ(absurd->usage->completion_tokens, 0);
   EXPECT_TRUE(parse_stream_event("[DONE]")->is_end);
   EXPECT_EQ(parse_stream_event(R"({"error":{"message":"no"}})")->error, "no");
   EXPECT_EQ(parse_stream_event(R"({"error":"no"})")->error, "no");
