@@ -21,7 +21,8 @@ constexpr auto kCommonFields = std::to_array<std::string_view>(
      "guided_json", "guided_regex", "guided_choice", "guided_grammar", "prompt_embeds",
      "logits_processors"});
 
-absl::Status read_stops(const Fields& fields, int32_t n_vocab, GenerationRequest& request) {
+absl::Status read_stops(const Fields& fields, const RequestLimits& limits,
+                        GenerationRequest& request) {
   const auto add = [&](const Json& item) {
     if (!item.is_string()) return bad_field("stop", "must hold strings, not {}", shown(item));
     const auto& text = item.get_ref<const std::string&>();
@@ -45,9 +46,14 @@ absl::Status read_stops(const Fields& fields, int32_t n_vocab, GenerationRequest
     if (!ids->is_array() || ids->size() > kMaxLogitBias) {
       return bad_field("stop_token_ids", "must be a list of at most {} token ids", kMaxLogitBias);
     }
-    ASSIGN_OR_RETURN(request.sampling.stop_ids, read_token_ids("stop_token_ids", *ids, n_vocab));
+    ASSIGN_OR_RETURN(request.sampling.stop_ids,
+                     read_token_ids("stop_token_ids", *ids, limits.n_vocab));
   }
   RETURN_IF_ERROR(fields.read("ignore_eos", request.sampling.ignore_eos));
+  if (!request.sampling.ignore_eos) {
+    const std::vector<TokenId>& ends = limits.defaults.end_ids;
+    request.sampling.stop_ids.insert(request.sampling.stop_ids.end(), ends.begin(), ends.end());
+  }
   return fields.read("include_stop_str_in_output", request.include_stop_str_in_output);
 }
 
@@ -214,7 +220,7 @@ absl::Status read_generation(const Fields& fields, const RequestLimits& limits,
                              GenerationRequest& request) {
   RETURN_IF_ERROR(fields.read("model", request.model, kMaxNameBytes));
   RETURN_IF_ERROR(read_sampling(fields, limits, request));
-  RETURN_IF_ERROR(read_stops(fields, limits.n_vocab, request));
+  RETURN_IF_ERROR(read_stops(fields, limits, request));
   RETURN_IF_ERROR(read_stream(fields, request));
   RETURN_IF_ERROR(read_caching(fields, request));
   RETURN_IF_ERROR(read_prompt_options(fields, request));

@@ -208,6 +208,7 @@ TEST(ChatRequest, DefaultsOfTheModelCountWhereNothingIsSaid) {
   EXPECT_EQ(plain->sampling.repetition_penalty, 1.25F);
   EXPECT_EQ(plain->max_tokens, 33);
   EXPECT_FALSE(plain->has_max_tokens);
+  EXPECT_EQ(plain->sampling.stop_ids, (std::vector<TokenId>{1, 2}));
   const auto said = parse_chat(std::string("{\"messages\": ") + kHi +
                                    R"(, "temperature": 1, "top_k": 0, "top_p": 1,
                                         "repetition_penalty": 1})",
