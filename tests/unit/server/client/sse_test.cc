@@ -30,6 +30,7 @@ TEST(SseReader, FieldsAndLineEnds) {
   EXPECT_EQ(read({"data: a\n\ndata:b\r\n\r\ndata:  c\r\r"}), (Events{"a", "b", " c"}));
   EXPECT_EQ(read({": comment\nevent: x\nid: 7\nretry: 1\ndata: a\n\n"}), (Events{"a"}));
   EXPECT_EQ(read({"data: a\ndata: b\ndata\n\n"}), (Events{"a\nb\n"}));
+  EXPECT_EQ(read({"data: a\r\ndata: b\r\n\r\n"}), (Events{"a\nb"}));
   EXPECT_EQ(read({"\n\n: only a comment\n\nevent: no data\n\n"}), Events{});
   EXPECT_EQ(read({"data\n\n"}), (Events{""}));
   EXPECT_EQ(read({"database: a\n\n"}), Events{});
@@ -42,7 +43,7 @@ TEST(SseReader, FieldsAndLineEnds) {
 TEST(SseReader, EveryCutGivesTheSameEvents) {
   const std::string stream =
       "\xEF\xBB\xBF"
-      "data: one\r\n\r\n: hi\r\ndata: tw\xC3\xB6\ndata: lines\n\ndata:\rdata: x\r\r"
+      "data: one\r\n\r\n: hi\r\ndata: tw\xC3\xB6\r\ndata: lines\n\ndata:\rdata: x\r\r"
       "data: [DONE]\n\n";
   const Events whole = read({stream});
   ASSERT_EQ(whole, (Events{"one", "tw\xC3\xB6\nlines", "\nx", "[DONE]"}));
