@@ -27,7 +27,11 @@ class Client {
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    int result = 0;
+    do {  // a signal, such as a fuzzer's clock, is no failure
+      result = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    } while (result < 0 && (errno == EINTR || errno == EALREADY));
+    connected_ = result == 0 || errno == EISCONN;
   }
   ~Client() { close(); }
   Client(const Client&) = delete;
@@ -38,6 +42,7 @@ class Client {
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(n));
     }
@@ -91,10 +96,11 @@ class Client {
     pollfd descriptor{fd_, POLLIN, 0};
     if (left.count() <= 0) return false;
     const int n_ready = ::poll(&descriptor, 1, static_cast<int>(left.count()));
-    if (n_ready < 0 && errno == EINTR) return true;  // a signal, such as a fuzzer's clock
+    if (n_ready < 0 && errno == EINTR) return true;
     if (n_ready <= 0) return false;
     char buffer[65536];
     const ssize_t n = ::recv(fd_, buffer, sizeof(buffer), 0);
+    if (n < 0 && errno == EINTR) return true;
     ended_ = n <= 0;
     if (n > 0) received_.append(buffer, static_cast<size_t>(n));
     return n > 0;
