@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/print.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -6,8 +7,7 @@
 namespace pagoda::base {
 
 void check_failed(const char* file, int line, const std::string& what) {
-  fmt::print(stderr, "{}:{}: check failed: {}\n", file, line, what);
-  std::fflush(stderr);
+  print(stderr, fmt::format("{}:{}: check failed: {}\n", file, line, what));
   std::abort();
 }
 

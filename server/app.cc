@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/print.h"
 #include "base/worker_pool.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "server/api/chat_prompt.h"
@@ -49,7 +50,7 @@ void say_ready(const Summary& summary, bool as_record) {
   if (!spdlog::should_log(spdlog::level::info)) return;
   if (!as_record) {
     spdlog::info("ready");
-    return fmt::print(stderr, "{}", summary_block(summary));
+    return base::print(stderr, summary_block(summary));
   }
   nlohmann::ordered_json fields = nlohmann::ordered_json::object();
   for (const SummaryItem& item : summary_items(summary)) fields[std::string(item.name)] = item.text;

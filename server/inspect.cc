@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/print.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "model/decoder_runner.h"
 #include "model/gguf.h"
@@ -251,7 +252,7 @@ absl::Status run_inspect(const CommandLine& line, const GetEnvironment& environm
   ASSIGN_OR_RETURN(const std::string path, find_model(line.options.model, environment));
   ASSIGN_OR_RETURN(const InspectReport report, inspect_model(fs, path));
   const std::string text = line.json ? inspect_json(report) : inspect_text(report);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  base::print(stdout, text);
   return absl::OkStatus();
 }
 

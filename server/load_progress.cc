@@ -1,4 +1,5 @@
 #include "server/load_progress.h"
+#include "base/print.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -41,8 +42,7 @@ class Progress {
     spdlog::info("loading: {} % of {}", done * 100 / total, bytes_text(total));
   }
   static void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stderr);
-    std::fflush(stderr);
+    base::print(stderr, text);
   }
 
   const base::Clock& clock_;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/print.h"
 #include "base/fs.h"
 #include "server/app.h"
 #include "server/chat_command.h"
@@ -38,10 +39,10 @@ absl::Status run(std::span<const char* const> arguments) {
     case pagoda::Command::kTokenize:
       return pagoda::run_tokenize(line, environment);
     case pagoda::Command::kVersion:
-      fmt::print("{}", pagoda::version_text());
+      pagoda::base::print(stdout, pagoda::version_text());
       return absl::OkStatus();
     case pagoda::Command::kHelp:
-      fmt::print("{}", line.text);
+      pagoda::base::print(stdout, line.text);
       return absl::OkStatus();
   }
   return absl::OkStatus();
@@ -54,6 +55,6 @@ int main(int argc, char** argv) {
   if (status.ok()) return 0;
   // Ended by the user, who knows; as a shell tells it of SIGINT.
   if (status.code() == absl::StatusCode::kCancelled) return 130;
-  fmt::print(stderr, "pagoda: {}\n", pagoda::base::message_of(status));
+  pagoda::base::print(stderr, fmt::format("pagoda: {}\n", pagoda::base::message_of(status)));
   return 2;
 }

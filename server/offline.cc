@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/print.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "model/tokenizer/detokenizer.h"
 #include "server/api/prompt.h"
@@ -43,8 +44,7 @@ class Printer final : public engine::TokenSink {
 
  private:
   static void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    base::print(stdout, text);
   }
 
   model::Detokenizer detokenizer_;
@@ -92,7 +92,7 @@ absl::Status run_tokenize(const CommandLine& line, const GetEnvironment& environ
   std::vector<model::TokenId> ids;
   api::encode_text(*model.tokenizer, line.text, true, ids);
   const std::string text = fmt::format("{}\n", fmt::join(ids, " "));
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  base::print(stdout, text);
   return absl::OkStatus();
 }
 
