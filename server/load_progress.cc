@@ -41,9 +41,7 @@ class Progress {
     logged_fifth_ = fifth;
     spdlog::info("loading: {} % of {}", done * 100 / total, bytes_text(total));
   }
-  static void print(const std::string& text) {
-    base::print(stderr, text);
-  }
+  static void print(const std::string& text) { base::print(stderr, text); }
 
   const base::Clock& clock_;
   const bool is_terminal_;

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/check.h"
-#include "base/print.h"
 #include "base/fs.h"
+#include "base/print.h"
 #include "server/app.h"
 #include "server/chat_command.h"
 #include "server/client/bench.h"

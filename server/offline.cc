@@ -43,9 +43,7 @@ class Printer final : public engine::TokenSink {
   const absl::Status& status() const { return status_; }
 
  private:
-  static void print(const std::string& text) {
-    base::print(stdout, text);
-  }
+  static void print(const std::string& text) { base::print(stdout, text); }
 
   model::Detokenizer detokenizer_;
   absl::Status status_;

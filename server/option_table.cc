@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "server/config.h"
+#include "server/http/cors.h"
 
 namespace pagoda {
 namespace {
@@ -107,24 +108,9 @@ Setter text(std::string ServeOptions::*field, std::string what) {
   };
 }
 
-// An origin as browsers send it: scheme://host[:port] and nothing after it.
-bool is_origin(std::string_view text) {
-  for (const std::string_view scheme : {"http://", "https://"}) {
-    if (!text.starts_with(scheme)) continue;
-    const std::string_view host = text.substr(scheme.size());
-    return !host.empty() && std::ranges::all_of(host, [](char c) {
-      return c > ' ' && c < 0x7F && std::string_view("/?#@,\\\"").find(c) == std::string_view::npos;
-    });
-  }
-  return text == "*" || text == "null";
-}
-
 absl::Status set_origins(Values values, ServeOptions& options) {
   for (const std::string& value : values) {
-    if (!is_origin(value)) {
-      return base::invalid_argument(
-          "takes * or an origin such as https://example.org, without a path, not \"{}\"", value);
-    }
+    RETURN_IF_ERROR(http::check_cors_origin(value));
   }
   options.cors_allow_origins.assign(values.begin(), values.end());
   return absl::OkStatus();

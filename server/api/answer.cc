@@ -1,6 +1,7 @@
 #include "server/api/answer.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "server/api/errors.h"
@@ -48,7 +49,7 @@ Json finish_reason_json(const engine::OutputDelta* last) {
 
 Json stop_reason_json(const GenerationRequest& request, const engine::OutputDelta& last) {
   if (last.matched_stop >= 0) return request.stop[static_cast<size_t>(last.matched_stop)];
-  const std::vector<TokenId>& ids = request.sampling.stop_ids;
+  const auto ids = std::span(request.sampling.stop_ids).first(request.n_stop_token_ids);
   const bool is_stop_id = std::ranges::find(ids, last.stop_token) != ids.end();
   return is_stop_id ? Json(last.stop_token) : Json();
 }
@@ -76,6 +77,18 @@ Json prompt_logprobs_json(const model::Tokenizer& tokenizer,
 void append_token_ids(const engine::OutputDelta& delta, std::vector<TokenId>& ids) {
   ids.insert(ids.end(), delta.tokens.begin(), delta.tokens.end());
   if (delta.stop_token >= 0) ids.push_back(delta.stop_token);
+}
+
+std::string whole_answer(const Json& head, const std::function<Json(size_t)>& take_choice,
+                         size_t n_choices, const Json& tail) {
+  std::string text = to_text(head);
+  text.pop_back();  // its closing brace
+  text += ",\"choices\":[";
+  for (size_t i = 0; i < n_choices; ++i) {
+    if (i > 0) text += ',';
+    text += to_text(take_choice(i));
+  }
+  return text + "]," + to_text(tail).substr(1);
 }
 
 std::string event(const Json& json) { return "data: " + to_text(json) + "\n\n"; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -78,6 +79,11 @@ Json prompt_logprobs_json(const model::Tokenizer& tokenizer,
                           const std::vector<engine::TokenLogprob>& logprobs);
 // Tokens of a delta, with the one that ended the answer though it is no part of its text.
 void append_token_ids(const engine::OutputDelta& delta, std::vector<TokenId>& ids);
+
+// The object `head` with "choices" and the members of `tail` after its own. Choices are written one
+// by one, since the JSON of a long list of log probabilities takes many times the room of its text.
+std::string whole_answer(const Json& head, const std::function<Json(size_t)>& take_choice,
+                         size_t n_choices, const Json& tail);
 
 // Server-sent events, each ended by an empty line.
 std::string event(const Json& json);

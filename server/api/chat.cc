@@ -21,8 +21,9 @@ absl::StatusOr<std::unique_ptr<Answer>> make_chat(Context& context, http::Exchan
   Prompt prompt;
   context.chat->encode(rendered, add_special_tokens, prompt.ids);
   prompt.text = std::move(rendered.text);
-  RETURN_IF_ERROR(
-      fit_prompt(context.model, request, "messages", "max_completion_tokens", prompt.ids));
+  const TokenId bos = context.tokenizer.vocabulary().bos;
+  RETURN_IF_ERROR(fit_prompt(context.model, request, "messages", bos, prompt.ids));
+  RETURN_IF_ERROR(check_logprobs(context.model, request, {&prompt, 1}));
   return std::make_unique<ChatAnswer>(make_head(context, request, "chatcmpl"), std::move(request),
                                       std::move(prompt), context.tokenizer);
 }

@@ -97,18 +97,16 @@ std::string ChatAnswer::end(const UsageTotals& usage) {
     json["usage"] = usage_json(usage);
     return event(json).append(kDoneEvent);
   }
-  Json json = head_json(head(), kObject);
-  Json& choices = json["choices"] = Json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) {
+  Json tail = {{"usage", usage_json(usage)}};
+  if (request().prompt_logprobs) tail["prompt_logprobs"] = std::move(prompt_logprobs_);
+  if (request().return_token_ids) tail["prompt_token_ids"] = prompt_of(0).ids;
+  const auto choice = [this](size_t i) {
     Json message = {{"role", "assistant"},
                     {"content", std::exchange(choices_[i].text, {})},
                     {"refusal", nullptr}};
-    choices.push_back(take_choice(i, "message", std::move(message)));
-  }
-  json["usage"] = usage_json(usage);
-  if (request().prompt_logprobs) json["prompt_logprobs"] = std::move(prompt_logprobs_);
-  if (request().return_token_ids) json["prompt_token_ids"] = prompt_of(0).ids;
-  return to_text(json);
+    return take_choice(i, "message", std::move(message));
+  };
+  return whole_answer(head_json(head(), kObject), choice, choices_.size(), tail);
 }
 
 }  // namespace pagoda::api

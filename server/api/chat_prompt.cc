@@ -48,6 +48,10 @@ absl::Status cut_at_marker(std::string_view marker, RenderedText& rendered) {
     return bad_field("continue_final_message",
                      "cannot be done: the chat template does not render the final message");
   }
+  if (rendered.text.find(marker) != end) {
+    return bad_field("continue_final_message",
+                     "cannot be done: the chat template renders the final message twice");
+  }
   rendered.text.resize(end);
   for (RenderedText::Span& span : rendered.spans) span.end = std::min(span.end, end);
   return absl::OkStatus();
@@ -64,7 +68,8 @@ ChatPrompter::ChatPrompter(std::unique_ptr<const model::ChatTemplate> chat_templ
 absl::StatusOr<std::unique_ptr<const ChatPrompter>> ChatPrompter::create(
     std::string_view source, const model::Tokenizer& tokenizer) {
   ASSIGN_OR_RETURN(auto chat_template, model::ChatTemplate::compile(source));
-  const bool knows_developer = source.find("developer") != std::string_view::npos;
+  const bool knows_developer = source.find("'developer'") != std::string_view::npos ||
+                               source.find("\"developer\"") != std::string_view::npos;
   std::unique_ptr<ChatPrompter> prompter(
       new ChatPrompter(std::move(chat_template), tokenizer, knows_developer));
   // A string works with nearly all templates; parts are for those that find their text only there.

@@ -31,9 +31,6 @@ class ChatPrompter {
   void encode(const model::RenderedText& rendered, bool add_special_tokens,
               std::vector<TokenId>& ids) const;
 
-  // For the start-up log: "string" or "parts".
-  std::string_view content_form() const { return wants_parts_ ? "parts" : "string"; }
-
  private:
   ChatPrompter(std::unique_ptr<const model::ChatTemplate> chat_template,
                const model::Tokenizer& tokenizer, bool knows_developer);

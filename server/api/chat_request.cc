@@ -15,14 +15,14 @@ namespace {
 
 constexpr auto kInputFields = std::to_array<std::string_view>(
     {"messages", "tools", "documents", "chat_template", "chat_template_kwargs",
-     "add_generation_prompt", "continue_final_message", "add_special_tokens"});
+     "add_generation_prompt", "continue_final_message", "add_special_tokens", "reasoning_effort"});
 
-constexpr auto kChatFields = std::to_array<std::string_view>(
-    {"max_completion_tokens", "max_tokens", "logprobs", "top_logprobs", "reasoning_effort",
-     "tool_choice", "parallel_tool_calls",
-     // Refused unless they change nothing.
-     "functions", "function_call", "audio", "modalities", "prediction", "web_search_options",
-     "echo"});
+constexpr auto kChatFields =
+    std::to_array<std::string_view>({"max_completion_tokens", "max_tokens", "logprobs",
+                                     "top_logprobs", "tool_choice", "parallel_tool_calls",
+                                     // Refused unless they change nothing.
+                                     "functions", "function_call", "audio", "modalities",
+                                     "prediction", "web_search_options", "echo"});
 
 constexpr auto kRoles =
     std::to_array<std::string_view>({"developer", "system", "user", "assistant", "tool"});
@@ -229,6 +229,11 @@ absl::StatusOr<ChatInput> read_chat_input(Json& object, int32_t max_json_depth) 
   RETURN_IF_ERROR(take_list(object, "tools", chat.tools));
   RETURN_IF_ERROR(take_list(object, "documents", chat.documents));
   RETURN_IF_ERROR(read_kwargs(object, chat.kwargs));
+  std::string effort;
+  RETURN_IF_ERROR(fields.read("reasoning_effort", effort, kMaxNameBytes));
+  if (!effort.empty() && !chat.kwargs.contains("reasoning_effort")) {
+    chat.kwargs["reasoning_effort"] = std::move(effort);
+  }
   RETURN_IF_ERROR(fields.read("continue_final_message", chat.continue_final_message));
   chat.add_generation_prompt = !chat.continue_final_message;
   RETURN_IF_ERROR(fields.read("add_generation_prompt", chat.add_generation_prompt));
@@ -263,11 +268,6 @@ absl::StatusOr<ChatRequest> parse_chat(std::string_view body, const RequestLimit
   RETURN_IF_ERROR(read_max_tokens(fields, limits.defaults, request));
   RETURN_IF_ERROR(check_tool_choice(fields, request.chat));
   RETURN_IF_ERROR(refuse_unsupported(fields));
-  std::string effort;
-  RETURN_IF_ERROR(fields.read("reasoning_effort", effort, kMaxNameBytes));
-  if (!effort.empty() && !request.chat.kwargs.contains("reasoning_effort")) {
-    request.chat.kwargs["reasoning_effort"] = std::move(effort);
-  }
   if (request.n > limits.max_choices) {
     return bad_field("n", "asks for {} answers; at most {} are given", request.n,
                      limits.max_choices);

@@ -53,7 +53,7 @@ std::string CompletionAnswer::begin(size_t index,
     echo_prompt(index, echoed);
   }
   if (request().prompt_logprobs) {
-    choice.prompt_logprobs = prompt_logprobs_json(tokenizer(), prompt_logprobs);
+    choice.prompt_logprobs = std::move(prompt_logprobs);
   }
   return request().stream && !choice.text.empty() ? chunk(index) : std::string();
 }
@@ -92,7 +92,10 @@ Json CompletionAnswer::take_choice(size_t index) {
                {"logprobs", request().logprobs ? logprobs_json(lists) : Json()},
                {"finish_reason", finish_reason_json(last)},
                {"stop_reason", last == nullptr ? Json() : stop_reason_json(request(), *last)}};
-  if (request().prompt_logprobs) json["prompt_logprobs"] = std::move(choice.prompt_logprobs);
+  if (request().prompt_logprobs) {
+    json["prompt_logprobs"] =
+        prompt_logprobs_json(tokenizer(), std::exchange(choice.prompt_logprobs, {}));
+  }
   if (std::exchange(choice.prompt_ids_due, false)) json["prompt_token_ids"] = prompt_of(index).ids;
   if (request().return_token_ids) json["token_ids"] = std::exchange(choice.ids, {});
   return json;
@@ -113,9 +116,8 @@ std::string CompletionAnswer::end(const UsageTotals& usage) {
     json["usage"] = usage_json(usage);
     return event(json).append(kDoneEvent);
   }
-  for (size_t i = 0; i < choices_.size(); ++i) json["choices"].push_back(take_choice(i));
-  json["usage"] = usage_json(usage);
-  return to_text(json);
+  return whole_answer(head_json(head(), kObject), [this](size_t i) { return take_choice(i); },
+                      choices_.size(), {{"usage", usage_json(usage)}});
 }
 
 }  // namespace pagoda::api

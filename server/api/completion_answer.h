@@ -27,7 +27,7 @@ class CompletionAnswer final : public Answer {
     std::string text;
     std::vector<TokenId> ids;
     LogprobWriter logprobs;
-    Json prompt_logprobs;
+    std::vector<engine::TokenLogprob> prompt_logprobs;
     bool prompt_ids_due = false;
     std::optional<engine::OutputDelta> last;
     int64_t n_tokens = 0;

@@ -17,8 +17,7 @@ struct CompletionRequest : GenerationRequest {
   bool add_special_tokens = true;
 };
 
-// kInvalidArgument, with the field as its param, for whatever is wrong or not supported. Lists that
-// are too long are refused before anything is built of them.
+// kInvalidArgument, with the field as its param, for whatever is wrong or not supported.
 absl::StatusOr<CompletionRequest> parse_completion(std::string_view body,
                                                    const RequestLimits& limits);
 

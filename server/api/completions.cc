@@ -15,6 +15,7 @@ namespace {
 // Turns the texts of the prompts into ids and checks that prompt and answer fit the context.
 absl::Status tokenize_prompts(const Context& context, const http::Exchange& exchange,
                               CompletionRequest& request) {
+  const TokenId bos = context.tokenizer.vocabulary().bos;
   for (Prompt& prompt : request.prompts) {
     if (exchange.client_gone()) return absl::CancelledError("the client has left");
     if (prompt.is_text) {
@@ -22,10 +23,10 @@ absl::Status tokenize_prompts(const Context& context, const http::Exchange& exch
       encode_text(context.tokenizer, prompt.text, request.add_special_tokens, prompt.ids);
     }
     const size_t n_all = prompt.ids.size();
-    RETURN_IF_ERROR(fit_prompt(context.model, request, "prompt", "max_tokens", prompt.ids));
+    RETURN_IF_ERROR(fit_prompt(context.model, request, "prompt", bos, prompt.ids));
     if (prompt.ids.size() < n_all) prompt.is_text = false;  // an echo is of what is left
   }
-  return absl::OkStatus();
+  return check_logprobs(context.model, request, request.prompts);
 }
 
 absl::StatusOr<std::unique_ptr<Answer>> make_completion(Context& context,

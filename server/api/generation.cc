@@ -39,7 +39,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   };
 
   engine::Request engine_request(size_t index);
-  absl::Status submit_all();
+  absl::Status submit_all(std::vector<engine::Request> requests);
   void cancel_all();
 
   // On output workers, one choice's deltas in order.
@@ -116,13 +116,16 @@ void GenerationJob::start() {
       self->cancel_all();
     }
   });
+  std::vector<engine::Request> requests;  // made before the lock, as they may be large
+  for (size_t i = 0; i < choices_.size(); ++i) requests.push_back(engine_request(i));
   // Deltas wait until the head is out.
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < answer_->n_choices(); i += static_cast<size_t>(request_.n)) {
     const Prompt& prompt = answer_->prompt_of(i);
     context_.log.prompt(exchange_->request().id, prompt.text, prompt.ids);
   }
-  if (const absl::Status status = submit_all(); !status.ok()) return fail(status);
+  if (const absl::Status status = submit_all(std::move(requests)); !status.ok())
+    return fail(status);
   if (request_.stream) {
     streaming_ = true;
     exchange_->begin_stream(
@@ -130,9 +133,10 @@ void GenerationJob::start() {
   }
 }
 
-absl::Status GenerationJob::submit_all() {
-  for (size_t i = 0; i < choices_.size() && !cancelled_.load(); ++i) {
-    RETURN_IF_ERROR(context_.engine.submit(engine_request(i)));
+absl::Status GenerationJob::submit_all(std::vector<engine::Request> requests) {
+  for (engine::Request& request : requests) {
+    if (cancelled_.load()) break;
+    RETURN_IF_ERROR(context_.engine.submit(std::move(request)));
   }
   // The client may have left while this went on, when not all ids were known to the engine.
   if (cancelled_.load()) {
@@ -153,8 +157,7 @@ void GenerationJob::on_delta(size_t index, OutputDelta&& delta) {
     take_delta(index, std::move(delta));
   } catch (const std::exception& error) {
     spdlog::error("{} failed inside: {}", exchange_->request().id, error.what());
-    over_ = true;
-    cancel_all();
+    fail(absl::InternalError("the server failed while it wrote the answer"));
   }
 }
 
@@ -196,6 +199,7 @@ void GenerationJob::fail(const absl::Status& status) {
 
 void GenerationJob::complete() {
   over_ = true;
+  if (exchange_->client_gone()) return log(499);
   std::string end = answer_->end(totals());
   if (request_.stream) {
     exchange_->send(std::move(end));
@@ -203,7 +207,7 @@ void GenerationJob::complete() {
   } else {
     exchange_->respond({200, "application/json", std::move(end), {}});
   }
-  log(exchange_->client_gone() ? 499 : 200);
+  log(200);
 }
 
 // Of the n answers to a prompt, the one that found the least in the cache has computed the rest for

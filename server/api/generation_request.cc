@@ -48,6 +48,7 @@ absl::Status read_stops(const Fields& fields, const RequestLimits& limits,
     }
     ASSIGN_OR_RETURN(request.sampling.stop_ids,
                      read_token_ids("stop_token_ids", *ids, limits.n_vocab));
+    request.n_stop_token_ids = request.sampling.stop_ids.size();
   }
   RETURN_IF_ERROR(fields.read("ignore_eos", request.sampling.ignore_eos));
   if (!request.sampling.ignore_eos) {
@@ -236,15 +237,17 @@ absl::Status read_lengths(const Fields& fields, std::span<const std::string_view
     if (!fields.has(name)) continue;
     int64_t max_tokens = 0;
     RETURN_IF_ERROR(fields.read(name, max_tokens, least));
-    if (!request.has_max_tokens) request.max_tokens = max_tokens;
+    if (request.has_max_tokens) continue;
+    request.max_tokens = max_tokens;
     request.has_max_tokens = true;
+    request.length_field = name;
   }
   int64_t min_tokens = 0;
   RETURN_IF_ERROR(fields.read("min_tokens", min_tokens, 0));
   if (!request.has_max_tokens) request.max_tokens = std::max(request.max_tokens, min_tokens);
   if (min_tokens > request.max_tokens) {
-    return bad_field("min_tokens", "is {}, more than {}, which is {}", min_tokens, names.front(),
-                     request.max_tokens);
+    return bad_field("min_tokens", "is {}, more than {}, which is {}", min_tokens,
+                     request.length_field, request.max_tokens);
   }
   request.sampling.min_tokens = static_cast<int32_t>(std::min<int64_t>(min_tokens, INT32_MAX));
   return absl::OkStatus();

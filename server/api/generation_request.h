@@ -37,6 +37,8 @@ struct GenerationRequest {
   engine::SamplingParams sampling;
   int64_t max_tokens = 0;  // at least min_tokens
   bool has_max_tokens = false;
+  std::string_view length_field = "max_tokens";  // what the client called max_tokens
+  size_t n_stop_token_ids = 0;  // the first so many of sampling.stop_ids are the client's
   bool has_seed = false;
   int32_t n = 1;
   std::vector<std::string> stop;

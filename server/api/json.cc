@@ -71,6 +71,7 @@ class BodyReader final : public nlohmann::json_sax<Json> {
   JsonBody body_;
   absl::Status status_;
   int32_t depth_ = 0;
+  int64_t n_values_ = 0;
   bool is_skipping_ = false;  // within the value of an unknown field
   std::string field_;         // the last key of the outermost object
   // The containers that are open, outermost first. A container moves its values only when one is
@@ -151,6 +152,10 @@ bool BodyReader::add(Json value) {
   if (is_skipping_) {
     if (depth_ == 1) is_skipping_ = false;
     return true;
+  }
+  n_values_ += value.is_string() || value.is_structured() ? 4 : 1;
+  if (n_values_ > kMaxJsonValues) {
+    return fail(base::invalid_argument("{} holds too many values", what_));
   }
   if (open_.empty()) {
     if (!value.is_object()) return fail(base::invalid_argument("{} must be a JSON object", what_));

@@ -21,6 +21,8 @@ using Json = nlohmann::ordered_json;
 
 // Of names in requests: models, salts, sessions, users.
 inline constexpr size_t kMaxNameBytes = 1024;
+// Some hundred MiB, whatever the body is made of: a value takes many times the room of its text.
+inline constexpr int64_t kMaxJsonValues = 4 << 20;
 
 struct JsonBody {
   Json object;                       // only fields that are known
@@ -28,9 +30,9 @@ struct JsonBody {
 };
 
 // Parses a JSON object (RFC 8259, UTF-8). A nesting deeper than max_depth ends the parse where it
-// occurs, and what stands under an unknown field is checked but not kept, so memory follows what is
-// used and time what is sent. Where a key stands twice the last one counts. kInvalidArgument
-// otherwise.
+// occurs, and so do more than kMaxJsonValues values (a string, a list and an object count as four).
+// What stands under an unknown field is checked but not kept. Where a key stands twice the last one
+// counts. kInvalidArgument otherwise.
 absl::StatusOr<JsonBody> parse_object(std::string_view body,
                                       std::span<const std::string_view> known, int32_t max_depth);
 // The same for an object of which everything is kept; errors call it `what`.

@@ -30,8 +30,6 @@ struct LogprobLists {
   std::vector<std::optional<double>> token_logprobs;  // none for the first token of a prompt
   std::vector<std::optional<Top>> top_logprobs;  // most likely first, the token itself included
   std::vector<int64_t> text_offset;              // code points from the start of the choice's text
-
-  bool empty() const { return tokens.empty(); }
 };
 
 // Of one choice. One thread at a time.

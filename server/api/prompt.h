@@ -24,10 +24,15 @@ absl::Status check_text_length(const ServedModel& model, const GenerationRequest
                                size_t text_bytes, std::string_view field);
 
 // Truncates the ids if the request asks for it, then checks that they and the answer fit the
-// context. Errors name `field`, which holds the prompt, or length_field, max_tokens in the dialect.
+// context. A beginning-of-sequence token, `bos`, stays where it begins the prompt. Errors name
+// `field`, which holds the prompt.
 absl::Status fit_prompt(const ServedModel& model, const GenerationRequest& request,
-                        std::string_view field, std::string_view length_field,
-                        std::vector<TokenId>& ids);
+                        std::string_view field, TokenId bos, std::vector<TokenId>& ids);
+
+// kInvalidArgument when the log probabilities that an answer to prompts of these lengths holds at
+// once are too many for the memory that one request may use.
+absl::Status check_logprobs(const ServedModel& model, const GenerationRequest& request,
+                            std::span<const Prompt> prompts);
 
 // The sequences of ids that a word may come as, at the start of a text and after a blank.
 std::vector<std::vector<TokenId>> encode_bad_words(const model::Tokenizer& tokenizer,

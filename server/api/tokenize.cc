@@ -15,6 +15,7 @@ namespace {
 // What is taken of any model: a mebibyte of text, a mebi of ids. More if its context holds more.
 constexpr int64_t kMinTextLimit = 1 << 20;
 constexpr int64_t kMinIdsLimit = 1 << 20;
+constexpr size_t kMaxDecodedBytes = 16 << 20;
 
 size_t text_limit(const ServedModel& model) {
   return static_cast<size_t>(
@@ -106,6 +107,12 @@ absl::StatusOr<std::string> detokenize(Context& context, std::string_view body) 
   }
   ASSIGN_OR_RETURN(const std::vector<model::TokenId> ids,
                    read_token_ids("tokens", *tokens, context.tokenizer.n_vocab()));
+  size_t n_bytes = 0;
+  for (const model::TokenId id : ids) n_bytes += context.tokenizer.token_bytes(id).size();
+  if (n_bytes > kMaxDecodedBytes) {
+    return bad_field("tokens", "stand for {} bytes; at most {} are given", n_bytes,
+                     kMaxDecodedBytes);
+  }
   return to_text(Json{{"prompt", model::decode(context.tokenizer, ids, false)}});
 }
 

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
-
 namespace pagoda::engine {
 namespace {
 
@@ -193,17 +191,11 @@ void Engine::abort_everything(const absl::Status& why) {
   finish_all(std::move(ids), why);
 }
 
-// Ends what waits and has never run, except the choices of an answer of which another runs.
+// Ends what waits and has never run, except the choices of an answer of which another has.
 void Engine::refuse_queued() {
-  absl::flat_hash_set<RequestId> begun;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->first_planned_us >= 0) begun.insert(sequence->request().group);
-  }
-  begun.erase(RequestId());
   std::vector<SeqId> ids;
   for (const Sequence* sequence : waiting_) {
-    if (sequence->first_planned_us >= 0 || begun.contains(sequence->request().group)) continue;
-    ids.push_back(sequence->id());
+    if (sequence->first_planned_us < 0 && !sequence->group_has_begun) ids.push_back(sequence->id());
   }
   finish_all(std::move(ids), absl::UnavailableError("the server is shutting down"));
 }
@@ -265,6 +257,12 @@ void Engine::start(Sequence& sequence, const BatchItem& item) {
   metrics_.requests.run(sequence.prompt_len());
   if (sequence.first_planned_us >= 0) return;
   sequence.first_planned_us = now_us;
+  for (Sequence* other : waiting_) {
+    if (sequence.request().group != RequestId() &&
+        other->request().group == sequence.request().group) {
+      other->group_has_begun = true;
+    }
+  }
   metrics_.queue_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
 }
 

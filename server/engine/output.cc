@@ -9,45 +9,48 @@
 namespace pagoda::engine {
 
 StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop)
-    : stops_(std::move(stops)), include_stop_(include_stop) {}
+    : include_stop_(include_stop) {
+  for (std::string& stop : stops) {
+    Pattern& pattern = patterns_.emplace_back();
+    pattern.text = std::move(stop);
+    pattern.borders.assign(pattern.text.size(), 0);
+    for (size_t i = 1; i < pattern.text.size(); ++i) {
+      pattern.borders[i] = pattern.longer(pattern.borders[i - 1], pattern.text[i]);
+    }
+  }
+}
+
+// The longest beginning that matches once `next` follows one of `len` bytes (Knuth, Morris and
+// Pratt 1977).
+size_t StopMatcher::Pattern::longer(size_t len, char next) const {
+  while (len > 0 && text[len] != next) len = borders[len - 1];
+  return text[len] == next ? len + 1 : 0;
+}
 
 std::string StopMatcher::push(std::string_view text) {
   if (stopped()) return {};
-  if (stops_.empty()) return std::string(text);
-  // held_ holds no whole match, so a match ends within `text`.
-  const size_t old_size = held_.size();
-  held_ += text;
-  size_t best_end = std::string::npos;
-  size_t best_begin = std::string::npos;
-  for (size_t i = 0; i < stops_.size(); ++i) {
-    const std::string& stop = stops_[i];
-    const size_t from = old_size >= stop.size() ? old_size - stop.size() + 1 : 0;
-    const size_t begin = held_.find(stop, from);
-    if (begin == std::string::npos) continue;
-    const size_t end = begin + stop.size();
-    if (end < best_end || (end == best_end && begin < best_begin)) {
-      best_end = end;
-      best_begin = begin;
-      matched_ = static_cast<int32_t>(i);
-    }
-  }
-  if (stopped()) {
-    std::string out = held_.substr(0, include_stop_ ? best_end : best_begin);
-    held_.clear();
-    return out;
-  }
-  // Keep the longest end of the text that a stop string begins with.
-  size_t keep = 0;
-  for (const std::string& stop : stops_) {
-    for (size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n) {
-      if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) {
-        keep = n;
-        break;
+  size_t n_held = 0;  // of the end of held_, what a stop string begins with
+  for (const char byte : text) {
+    held_ += byte;
+    n_held = 0;
+    size_t match_len = 0;
+    for (size_t i = 0; i < patterns_.size(); ++i) {
+      Pattern& pattern = patterns_[i];
+      pattern.matched = pattern.longer(pattern.matched, byte);
+      n_held = std::max(n_held, pattern.matched);
+      if (pattern.matched == pattern.text.size() && pattern.matched > match_len) {
+        match_len = pattern.matched;
+        matched_ = static_cast<int32_t>(i);
       }
     }
+    if (stopped()) {
+      held_.resize(held_.size() - (include_stop_ ? 0 : match_len));
+      return std::exchange(held_, {});
+    }
   }
-  std::string out = held_.substr(0, held_.size() - keep);
-  held_.erase(0, held_.size() - keep);
+  if (text.empty()) return {};
+  std::string out = held_.substr(0, held_.size() - n_held);
+  held_.erase(0, held_.size() - n_held);
   return out;
 }
 

@@ -31,7 +31,16 @@ class StopMatcher {
   int32_t matched() const { return matched_; }
 
  private:
-  const std::vector<std::string> stops_;
+  struct Pattern {
+    size_t longer(size_t len, char next) const;
+
+    std::string text;             // never empty
+    std::vector<size_t> borders;  // [text.size()]: of its first i + 1 bytes, the longest end that
+                                  // it begins with
+    size_t matched = 0;  // of its beginning, at the end of the text so far
+  };
+
+  std::vector<Pattern> patterns_;
   const bool include_stop_;
   std::string held_;
   int32_t matched_ = -1;

@@ -85,6 +85,7 @@ class Sequence {
   // Bookkeeping of the engine.
   int64_t last_planned_step = -1;
   int64_t first_planned_us = -1;
+  bool group_has_begun = false;  // another choice of the request has run
   int64_t first_token_us = -1;
   int64_t last_token_us = -1;
 

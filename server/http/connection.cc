@@ -291,7 +291,8 @@ void Connection::read_body() {
                        std::chrono::milliseconds(1000 * size / kMinBodyBytesPerSecond);
   const auto used = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - body_start_);
-  arm(std::max(allowed - used, std::chrono::milliseconds(1)));
+  if (used >= allowed) return refuse_and_close(408, "The body took too long to arrive.");
+  arm(allowed - used);
   reading_ = Reading::kBody;
   beast::http::async_read_some(
       socket_, buffer_, *parser_,

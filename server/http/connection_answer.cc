@@ -232,6 +232,7 @@ void Connection::watch() {
 // A client that sends its next request early is read on, so that its leaving is seen behind it.
 void Connection::on_readable() {
   if (closed_) return;
+  if (buffer_.size() >= kMaxPipelined) return probe();
   Error error;
   const size_t n = socket_.read_some(buffer_.prepare(16 << 10), error);
   if (error == asio::error::would_block) return watch();

@@ -8,6 +8,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
+#include <exception>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -51,6 +52,18 @@ struct Server::Impl {
             if (!cancelled) accept();
           });
         });
+  }
+
+  // An I/O thread. What is thrown, as by want of memory, ends what it was thrown in.
+  void run() {
+    for (;;) {
+      try {
+        io.run();
+        return;
+      } catch (const std::exception& error) {
+        spdlog::error("a connection failed inside: {}", error.what());
+      }
+    }
   }
 
   // Without descriptors for all of them the listener would be deaf for a while each time they run
@@ -128,7 +141,7 @@ void Server::start() {
   impl_->work.emplace(impl_->io.get_executor());
   asio::post(impl_->acceptor.get_executor(), [impl = impl_.get()] { impl->accept(); });
   for (int32_t i = 0; i < impl_->state->options.n_threads; ++i) {
-    impl_->threads.emplace_back([impl = impl_.get()] { impl->io.run(); });
+    impl_->threads.emplace_back([impl = impl_.get()] { impl->run(); });
   }
 }
 

@@ -326,7 +326,8 @@ def test_deep_nesting(server):
     deep = "[" * 100_000 + "0" + "]" * 100_000
     call = '{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":%s}}]}'
     plain = '{"role":"user","content":"hi"}'
-    bodies = ['{"x":%s}' % deep, '{"messages":[{"role":"user","content":%s}]}' % deep,
+    bodies = ['{"messages":[%s],"x":%s}' % (plain, deep),
+              '{"messages":[{"role":"user","content":%s}]}' % deep,
               '{"messages":[%s,%s]}' % (plain, call % json.dumps('{"a":%s}' % deep))]
     for body in bodies:
         assert post(body).status_code == 400
@@ -359,6 +360,16 @@ def test_context_length(server):
     answer = chat(server, messages=HI, max_tokens=2, truncate_prompt_tokens=-1,
                   return_token_ids=True)
     assert answer["prompt_token_ids"] == prompt_ids(server, HI)
+    for field in ("max_tokens", "max_completion_tokens"):
+        status, error = refusal(server, messages=HI, **{field: 8190})
+        assert (status, error["param"]) == (400, field)
+
+
+def test_truncation_leaves_room_for_the_answer(start):
+    own = start("--max-model-len", "256")
+    answer = chat(own, messages=[{"role": "user", "content": "the " * 400}], max_tokens=6,
+                  truncate_prompt_tokens=-1)
+    assert answer["usage"]["prompt_tokens"] == 250
 
 
 # Sampling.
@@ -388,7 +399,13 @@ def test_penalties_work(server):
                   logit_bias={HELLO: 20})
     assert content(server, **fields) == "hello" * 40
     assert content(server, **fields, frequency_penalty=2) != "hello" * 40
-    assert content(server, **fields, presence_penalty=2).startswith("hello")
+    # A bias that is just enough for every token is not enough once its token has come.
+    biases = [bias for bias in range(0, 40)
+              if content(server, **{**fields, "max_tokens": 3, "logit_bias": {HELLO: bias}})
+              == "hello" * 3]
+    fields = {**fields, "max_tokens": 3, "logit_bias": {HELLO: biases[0]}}
+    assert content(server, **fields, presence_penalty=-2) == "hello" * 3
+    assert content(server, **fields, presence_penalty=2) != "hello" * 3
 
 
 def test_allowed_ids_and_bad_words(server):
@@ -438,9 +455,15 @@ def test_tools_are_shown_and_not_called(server):
     assert chat(server, tools=tools, tool_choice="none", max_tokens=1)
 
 
-def test_a_model_without_template_says_so(start):
+def test_templates_of_the_server(start):
     broken = start("--chat-template", "{% if %}", ready=False)
     assert broken.process.wait(60) == 2 and "--chat-template" in broken.log()
+    own = start("--chat-template", "{{ tools | tojson }}{{ reasoning_effort }}{{ x }}")
+    tools = [{"type": "function", "function": {"name": "f", "b": 1, "a": 2}}]
+    ids = prompt_ids(own, HI, tools=tools, reasoning_effort="low",
+                     chat_template_kwargs={"x": "<|im_end|>"})
+    text = own.post("/detokenize", {"tokens": ids}).json()["prompt"]
+    assert text == json.dumps(tools) + "low<|im_end|>" and 2 not in ids
 
 
 def test_defaults_of_the_model(start, tmp_path):

@@ -47,7 +47,7 @@ TEST(Logprobs, OffsetsCountCodePointsAndContinueOverTheEcho) {
   EXPECT_EQ(lists.token_logprobs[1], -1.0);
   // The token itself is always among the alternatives.
   EXPECT_EQ(*lists.top_logprobs[1], (LogprobLists::Top{{"Hello", -0.5}, {" wörld", -1.0}}));
-  EXPECT_TRUE(writer.lists().empty());
+  EXPECT_TRUE(writer.lists().tokens.empty());
 }
 
 TEST(Logprobs, AHiddenFirstTokenHasNoText) {

@@ -58,6 +58,45 @@ TEST_F(HttpClients, ABodyThatComesSlowlyIsEnded) {
   EXPECT_TRUE(all_returned());
 }
 
+// Bytes that come one by one, each before the time that is left is over.
+TEST_F(HttpClients, ABodyThatTricklesFastIsEndedToo) {
+  start({.body_timeout = milliseconds(200)});
+  Client client(port());
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+  auto next = std::chrono::steady_clock::now();
+  size_t n_sent = 0;
+  while (n_sent < 100'000 && client.send("a")) {
+    ++n_sent;
+    next += std::chrono::microseconds(200);
+    while (std::chrono::steady_clock::now() < next) {
+    }
+    if (n_sent % 100 == 0 && client.read_until("}", milliseconds(0))) break;
+  }
+  client.read_to_end();
+  EXPECT_TRUE(client.received().starts_with("HTTP/1.1 408 ")) << client.received();
+  EXPECT_TRUE(all_returned());
+}
+
+// What is read ahead stays within its bound however many requests stand behind the one in hand.
+TEST_F(HttpClients, APipelineLongerThanWhatIsReadAheadIsServed) {
+  start();
+  Client client(port());
+  const std::string body(100, 'x');
+  constexpr int kRequests = 1500;  // some 200 KiB
+  std::string all;
+  for (int i = 0; i < kRequests; ++i) all += post("/held", body);
+  std::thread sending([&] { client.send(all); });
+  for (int i = 0; i < kRequests; ++i) {
+    ASSERT_TRUE(wait_held(i + 1));
+    held(static_cast<size_t>(i)).respond({200, "text/plain", "done", {}});
+  }
+  sending.join();
+  ASSERT_TRUE(eventually([&] {
+    client.read_until("never", milliseconds(1));
+    return count(client.received(), "\r\n\r\ndone") == kRequests;
+  }));
+}
+
 TEST_F(HttpClients, ManySlowHeadsHinderNobody) {
   start({}, 1);
   std::vector<std::unique_ptr<Client>> slow;
