@@ -110,7 +110,7 @@ bool is_from_user(const Text& text, size_t at) {
 }
 
 size_t find(std::string_view text, std::string_view needle, size_t from) {
-  if (from > text.size()) return std::string_view::npos;
+  if (from > text.size() || needle.size() > text.size() - from) return std::string_view::npos;
   if (needle.empty()) return from;
   const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   if (found == nullptr) return std::string_view::npos;
