@@ -45,10 +45,10 @@ std::string on_stack(size_t n_bytes, std::function<std::string()> function) {
 std::string looped(const std::string& body) {
   return "{% for a in range(99999) %}" + body + "{% endfor %}";
 }
-// a0, a1, … with what follows each.
-std::string names(int n, std::string_view after) {
+// a0, a1, … with what stands around each.
+std::string names(int n, std::string_view after, std::string_view before = "") {
   std::string all;
-  for (int i = 0; i < n; ++i) all += fmt::format("{}a{}{}", i == 0 ? "" : ",", i, after);
+  for (int i = 0; i < n; ++i) all += fmt::format("{}{}a{}{}", i == 0 ? "" : ",", before, i, after);
   return all;
 }
 std::string assignments(int n) {
@@ -237,10 +237,10 @@ TEST(TemplateLimits, StepsAreBounded) {
            looped("{% set x = [1]|map(u) %}"),
            looped("{% set x = l == l ~ 'x' %}"),
            looped("{% for y in [1] %}" + assignments(3000) + "{% endfor %}"),
-           "{% macro m(" + names(3000, "") + ") %}{% endmacro %}{% set d = {" + names(300, ":1") +
-               "} %}{% for a in range(9999) %}{{ m(**d) }}{% endfor %}",
-           "{% set d = {" + names(3000, ":1") + "} %}{% for a in range(9999) %}"
-               "{{ ('{a2999}' * 99).format(**d) }}{% endfor %}",
+           "{% macro m(" + names(300, "") + ") %}{% endmacro %}" +
+               looped("{{ m(**{" + names(300, "':1", "'") + "}) }}"),
+           "{% set d = {" + names(300, "':1", "'") + "} %}" +
+               looped("{{ ('{a299}' * 99).format(**d) }}"),
        }) {
     EXPECT_THAT(render(source, data, kShort), HasSubstr("more than 200000 steps"))
         << source.substr(0, 200);
@@ -272,22 +272,6 @@ TEST(TemplateLimits, SearchingFromTheRightIsNotDear) {
 }
 
 TEST(TemplateLimits, ManyLevelsWork) {
-// A loop around a statement.
-std::string looped(const std::string& body) {
-  return "{% for a in range(99999) %}" + body + "{% endfor %}";
-}
-// a0, a1, … with what follows each.
-std::string names(int n, std::string_view after) {
-  std::string all;
-  for (int i = 0; i < n; ++i) all += fmt::format("{}a{}{}", i == 0 ? "" : ",", i, after);
-  return all;
-}
-std::string assignments(int n) {
-  std::string all;
-  for (int i = 0; i < n; ++i) all += fmt::format("{{% set a{} = 1 %}}", i);
-  return all;
-}
-
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   constexpr TemplateLimits kLimits{.max_stack_bytes = size_t{1} << 20};  // larger frames
 #else
