@@ -11,9 +11,8 @@ namespace pagoda::model::jinja {
 namespace {
 
 Value unsafe_attribute(Workspace& workspace, const Value& object, std::string_view name) {
-  return undefined(workspace,
-                   message("the attribute '{}' of a {} may not be used in a template", name,
-                               type_name(object)));
+  return undefined(workspace, message("the attribute '{}' of a {} may not be used in a template",
+                                      name, type_name(object)));
 }
 
 Value range_attribute(const Range& range, std::string_view name) {
@@ -125,7 +124,9 @@ int64_t slice_index(const Value& value) {
 }
 
 Value slice_text(Workspace& workspace, const Text& text, const SliceBounds& bounds) {
-  const auto at = [&](int64_t index) { return offset_of(workspace, text, static_cast<size_t>(index)); };
+  const auto at = [&](int64_t index) {
+    return offset_of(workspace, text, static_cast<size_t>(index));
+  };
   if (bounds.step == 1) {
     const int64_t stop = std::max(bounds.start, bounds.stop);
     return text_value(sub_text(workspace, text, at(bounds.start), at(stop)));

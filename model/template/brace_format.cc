@@ -91,7 +91,8 @@ void append_text_field(Workspace& workspace, TextBuilder& out, const Text& text,
   }
   const Text* cut = &text;
   if (number.precision >= 0) {
-    cut = sub_text(workspace, text, 0, offset_of(workspace, text, static_cast<size_t>(number.precision)));
+    cut = sub_text(workspace, text, 0,
+                   offset_of(workspace, text, static_cast<size_t>(number.precision)));
   }
   Field padded = field;
   if (padded.align == '=') padded.align = '<';

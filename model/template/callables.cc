@@ -19,7 +19,8 @@ bool look_ahead(Loop& loop) {
 
 int64_t loop_length(Workspace& workspace, Loop& loop) {
   if (loop.size >= 0) return loop.size;
-  const auto known = loop.statement->test == nullptr ? length(workspace, loop.iterable) : std::nullopt;
+  const auto known =
+      loop.statement->test == nullptr ? length(workspace, loop.iterable) : std::nullopt;
   if (known) {
     loop.size = *known;
     return loop.size;

@@ -326,8 +326,7 @@ Value Interpreter::call_macro(const Macro& macro, const Arguments& arguments) {
     if (!slot.is_missing()) continue;
     slot = parameter.otherwise != nullptr
                ? evaluate(*parameter.otherwise, *activation)
-               : undefined(workspace_,
-                           message("the parameter '{}' was not given", parameter.name));
+               : undefined(workspace_, message("the parameter '{}' was not given", parameter.name));
   }
   Capture capture(*this);
   run_body(code.body, *activation);

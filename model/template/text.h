@@ -79,8 +79,8 @@ class TextBuilder {
 // Texts of one origin. `bytes` is not copied by view_text and must outlive the workspace.
 const Text* view_text(Workspace& workspace, std::string_view bytes, bool from_user = false);
 const Text* make_text(Workspace& workspace, std::string_view bytes, bool from_user = false);
-// `left` and then `right`. In place where that can be, so that a text that a loop adds to costs what
-// is added.
+// `left` and then `right`. In place where that can be, so that a text that a loop adds to costs
+// what is added.
 const Text* concatenate(Workspace& workspace, const Text& left, const TextBuilder& right);
 // Bytes [begin, end) of another one, which are not copied.
 const Text* sub_text(Workspace& workspace, const Text& text, size_t begin, size_t end);

@@ -117,8 +117,8 @@ Value do_truncate(Workspace& workspace, const Value& value, const Arguments& arg
   const auto size = length(workspace, value);
   if (size && *size - leeway <= max_length) return value;
   const Text& text = required_text(value, "truncate");
-  const Text* cut =
-      sub_text(workspace, text, 0, offset_of(workspace, text, static_cast<size_t>(max_length - end_length)));
+  const Text* cut = sub_text(
+      workspace, text, 0, offset_of(workspace, text, static_cast<size_t>(max_length - end_length)));
   if (!flag(killwords)) {
     workspace.tick_bytes(cut->bytes.size());
     const size_t blank = cut->bytes.rfind(' ');
@@ -207,7 +207,7 @@ Value do_tojson(Workspace& workspace, const Value& value, const Arguments& argum
 }
 
 void append_quoted_url(Workspace& workspace, TextBuilder& out, const Text& text, bool in_query) {
-  workspace.tick(static_cast<int64_t>(text.bytes.size() / 4));
+  workspace.tick(static_cast<int64_t>(text.bytes.size()));
   constexpr std::string_view kPlain = "_.-~";
   for (size_t at = 0; at < text.bytes.size(); ++at) {
     const char c = text.bytes[at];
@@ -265,7 +265,7 @@ Value do_int(Workspace& workspace, const Value& value, const Arguments& argument
   if (value.is(Kind::kBool)) return integer(value.boolean ? 1 : 0);
   if (value.is_integer()) return value;
   if (!value.is_text()) return fallback;
-  workspace.tick_bytes(value.text->bytes.size());
+  workspace.tick(static_cast<int64_t>(value.text->bytes.size() / 8));
   const bool has_base = base.is_missing() || base.is(Kind::kInt) || base.is(Kind::kBool);
   if (has_base) {
     const int64_t radix = base.is_missing() ? 10 : as_index(base, "base");
@@ -282,7 +282,7 @@ Value do_float(Workspace& workspace, const Value& value, const Arguments& argume
   require_defined(value);
   if (value.is_number()) return real(as_real(value));
   if (!value.is_text()) return fallback;
-  workspace.tick_bytes(value.text->bytes.size());
+  workspace.tick(static_cast<int64_t>(value.text->bytes.size() / 8));
   const auto number = parse_float(value.text->bytes);
   return number ? real(*number) : fallback;
 }
@@ -340,6 +340,7 @@ Value do_round(Workspace& workspace, const Value& value, const Arguments& argume
     return integer(to_integer(std::nearbyint(value.real)));
   }
   const int64_t digits = precision.is_missing() ? 0 : as_index(precision, "precision");
+  workspace.tick(32);  // printing a number with all its digits, and reading it
   if (how == "common") return round_common(value, digits);
   const Value scale = calculate(workspace, Operator::kPower, integer(10), integer(digits));
   const double scaled = as_real(calculate(workspace, Operator::kMultiply, value, scale));

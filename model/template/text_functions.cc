@@ -31,7 +31,7 @@ const Text* map_text(Workspace& workspace, const Text& text, std::string (*map)(
 
 const Text* map_characters(Workspace& workspace, const Text& text,
                            std::string (*map)(std::string_view text, size_t at, bool after_cased)) {
-  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 2));
   TextBuilder out(workspace);
   bool after_cased = false;
   for (size_t at = 0; at < text.bytes.size();) {
@@ -70,8 +70,7 @@ size_t skip_back(const Text& text, size_t at, bool over_spaces) {
   return at;
 }
 
-Texts split_at_spaces(Workspace& workspace, const Text& text,
-                                         int64_t max_splits) {
+Texts split_at_spaces(Workspace& workspace, const Text& text, int64_t max_splits) {
   Texts parts(workspace);
   workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   size_t at = skip(text, 0, true);
@@ -87,8 +86,7 @@ Texts split_at_spaces(Workspace& workspace, const Text& text,
   return parts;
 }
 
-Texts split_right_at_spaces(Workspace& workspace, const Text& text,
-                                               int64_t max_splits) {
+Texts split_right_at_spaces(Workspace& workspace, const Text& text, int64_t max_splits) {
   Texts parts(workspace);
   workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   size_t at = skip_back(text, text.bytes.size(), true);
@@ -208,8 +206,7 @@ const Text* title_words(Workspace& workspace, const Text& text) {
   return out.finish(workspace);
 }
 
-Texts split(Workspace& workspace, const Text& text, const Text* separator,
-                               int64_t max_splits) {
+Texts split(Workspace& workspace, const Text& text, const Text* separator, int64_t max_splits) {
   if (separator == nullptr) return split_at_spaces(workspace, text, max_splits);
   workspace.tick_bytes(text.bytes.size());
   if (separator->bytes.empty()) fail("split() needs a separator that is not empty");
@@ -226,7 +223,7 @@ Texts split(Workspace& workspace, const Text& text, const Text* separator,
 }
 
 Texts split_right(Workspace& workspace, const Text& text, const Text* separator,
-                                     int64_t max_splits) {
+                  int64_t max_splits) {
   if (separator == nullptr) return split_right_at_spaces(workspace, text, max_splits);
   const std::string_view mark = separator->bytes;
   if (mark.empty()) fail("rsplit() needs a separator that is not empty");
@@ -260,8 +257,7 @@ Texts split_lines(Workspace& workspace, const Text& text, bool keep_ends) {
   return lines;
 }
 
-const Text* join(Workspace& workspace, const Text& separator,
-                 const Texts& parts) {
+const Text* join(Workspace& workspace, const Text& separator, const Texts& parts) {
   TextBuilder out(workspace);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0) out.append(separator);
@@ -301,7 +297,8 @@ const Text* fill_zeros(Workspace& workspace, const Text& text, int64_t width) {
 namespace {
 
 // Whether there is a cased character and every one is of the one case.
-bool has_one_case(Workspace& workspace, const Text& text, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {
+bool has_one_case(Workspace& workspace, const Text& text, bool (*wanted)(char32_t),
+                  bool (*unwanted)(char32_t)) {
   workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   bool found = false;
   for (size_t at = 0; at < text.bytes.size();) {

@@ -30,14 +30,12 @@ const Text* title(Workspace& workspace, const Text& text);
 const Text* title_words(Workspace& workspace, const Text& text);
 
 // At blanks if there is no separator. At most `max_parts` + 1 parts if it is not negative.
-Texts split(Workspace& workspace, const Text& text, const Text* separator,
-                               int64_t max_splits);
+Texts split(Workspace& workspace, const Text& text, const Text* separator, int64_t max_splits);
 Texts split_right(Workspace& workspace, const Text& text, const Text* separator,
-                                     int64_t max_splits);
+                  int64_t max_splits);
 Texts split_lines(Workspace& workspace, const Text& text, bool keep_ends);
 
-const Text* join(Workspace& workspace, const Text& separator,
-                 const Texts& parts);
+const Text* join(Workspace& workspace, const Text& separator, const Texts& parts);
 
 // In a field of `width` characters; kLeft: the text stands left.
 const Text* pad(Workspace& workspace, const Text& text, int64_t width, const Text& fill, Side side);

@@ -94,8 +94,8 @@ Value make_tuple(Workspace& workspace, std::span<const Value> items) {
   return {.kind = Kind::kTuple, .sequence = workspace.make<Sequence>(workspace.copy(items))};
 }
 
-Value make_iterator(Workspace& workspace, std::span<const Value> items,
-                    std::string_view type_name, std::string_view error) {
+Value make_iterator(Workspace& workspace, std::span<const Value> items, std::string_view type_name,
+                    std::string_view error) {
   return {
       .kind = Kind::kIterator,
       .iterator = workspace.make<Iterator>(Iterator{
@@ -323,9 +323,9 @@ std::optional<int64_t> length(Workspace& workspace, const Value& value) {
 
 Value range_item(const Range& range, int64_t index) {
   // In unsigned, as a step may pass the largest integer on the way to a small one.
-  return integer(static_cast<int64_t>(static_cast<uint64_t>(range.start) +
-                                      static_cast<uint64_t>(index) *
-                                          static_cast<uint64_t>(range.step)));
+  return integer(
+      static_cast<int64_t>(static_cast<uint64_t>(range.start) +
+                           static_cast<uint64_t>(index) * static_cast<uint64_t>(range.step)));
 }
 
 }  // namespace pagoda::model::jinja

@@ -143,7 +143,7 @@ def is_cyrillic(text):
 
 
 def leaks(cases):
-    """What a user wrote and the spans give to the template; and how many texts had user's letters."""
+    """What a user wrote and the spans give to the template; and how many texts had such letters."""
     cases = [{"template": case["template"], "user": list(case["data"]),
               "checked": {"messages": ["role"]},
               "data": {name: tainted(value) for name, value in case["data"].items()}}

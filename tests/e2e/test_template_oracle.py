@@ -110,7 +110,7 @@ NAMES = ("{{ '%s'|format(**d) }}", "{{ ['%s']|map('format', **d)|join }}", "{{ d
 def test_what_a_user_wrote_stays_the_users(cases):
     found, n_tainted = oracle.leaks(cases)
     assert not found, f"{len(found)} leaks, such as\n" + "\n".join(found[:10])
-    assert n_tainted > len(cases) / 5
+    assert n_tainted > len(cases) / 20
 
 
 def test_turn_tokens_are_of_one_piece():

@@ -113,10 +113,10 @@ TEST(ChatTemplate, CalculatesAsPythonDoes) {
   EXPECT_EQ(render("{{ range(-9223372036854775807, 9223372036854775807, "
                    "4611686018427387904)[-1] }}"),
             "4611686018427387905");
-  EXPECT_THAT(render("{{ '%*d' % (-9223372036854775807 - 1, 5) }}"),
-              HasSubstr("too wide a field"));
+  EXPECT_THAT(render("{{ '%*d' % (-9223372036854775807 - 1, 5) }}"), HasSubstr("too wide a field"));
   EXPECT_EQ(render("{{ '%*d|' % (-3, 5) }}"), "5  |");
-  EXPECT_EQ(render("{{ '{:.3}|{:.3}|{:.1}'.format(100.0, 123456.0, 5.0) }}"), "1e+02|1.23e+05|5e+00");
+  EXPECT_EQ(render("{{ '{:.3}|{:.3}|{:.1}'.format(100.0, 123456.0, 5.0) }}"),
+            "1e+02|1.23e+05|5e+00");
   EXPECT_EQ(render("{{ '٣'|int }} {{ '-१२'|int }} {{ '٣.٥'|float }}"), "3 -12 3.5");
   EXPECT_EQ(render("{% set x = 1.5 %}{{ x is sameas x }} {{ x is sameas 2.5 }}"), "True False");
 }

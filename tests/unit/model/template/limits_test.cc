@@ -164,7 +164,8 @@ TEST(TemplateLimits, MemoryOfOpenBlocksIsBounded) {
   constexpr TemplateLimits kLimits{.max_value_bytes = size_t{64} << 20};
   const size_t before = resident_bytes();
   for (const char* source : {
-           "{% set big = 'x' * 8000000 %}{% macro m(n) %}{{ big }}{% if n %}{{ m(n - 1) }}{% endif %}"
+           "{% set big = 'x' * 8000000 %}{% macro m(n) %}{{ big }}{% if n %}{{ m(n - 1) }}{% endif "
+           "%}"
            "{% endmacro %}{{ m(60) }}",
            "{% set big = 'x' * 8000000 %}{% macro m(n) %}{{ big ~ big ~ (m(n - 1) if n) }}"
            "{% endmacro %}{{ m(60) }}",
@@ -172,8 +173,7 @@ TEST(TemplateLimits, MemoryOfOpenBlocksIsBounded) {
            "{% endmacro %}{% macro k(n) %}{{ [big|list, big|list, k(n - 1) if n]|length }}"
            "{% endmacro %}{{ k(60) }}",
        }) {
-    EXPECT_THAT(render(source, {}, kLimits), HasSubstr("needs more than 67108864 bytes"))
-        << source;
+    EXPECT_THAT(render(source, {}, kLimits), HasSubstr("needs more than 67108864 bytes")) << source;
     EXPECT_LT(resident_bytes(), before + (size_t{400} << 20)) << source;
   }
 }
@@ -184,8 +184,9 @@ TEST(TemplateLimits, ATextThatGrowsByPiecesCostsWhatIsAdded) {
   Json messages = Json::array();
   for (int i = 0; i < 3000; ++i) messages.push_back(std::string(1000, 'x'));
   for (const char* sum : {"ns.t ~ m", "ns.t + m", "ns.t ~ '<' ~ m ~ '>'", "ns.t + '<' + m"}) {
-    const std::string source = "{% set ns = namespace(t='') %}{% for m in l %}{% set ns.t = " +
-                               std::string(sum) + " %}{% endfor %}{{ ns.t|length }}";
+    const std::string source =
+        "{% set ns = namespace(t='') %}{% for m in l %}{% set ns.t = " + std::string(sum) +
+        " %}{% endfor %}{{ ns.t|length }}";
     const std::string length = render(source, {{"l", messages, true}}, kLimits);
     EXPECT_THAT(length, ::testing::MatchesRegex("300[0-9]*")) << sum;
   }
@@ -260,8 +261,9 @@ TEST(TemplateLimits, CompilingIsBounded) {
 // Searching from the right costs what is looked at.
 TEST(TemplateLimits, SearchingFromTheRightIsNotDear) {
   const Json text = repeated(std::string(983, 'x') + "</tool_response>\n", 1500);
-  for (const char* part : {"rsplit('</tool_response>\\n')|length", "rpartition('</tool_response>')|length",
-                           "rfind('</tool_response>\\n')"}) {
+  for (const char* part :
+       {"rsplit('</tool_response>\\n')|length", "rpartition('</tool_response>')|length",
+        "rfind('</tool_response>\\n')"}) {
     const auto rendered = render_all("{{ u." + std::string(part) + " }}", {{"u", text, true}},
                                      {.max_steps = 200'000});
     EXPECT_TRUE(rendered.ok()) << rendered.status();
@@ -284,8 +286,10 @@ TEST(TemplateLimits, ManyLevelsWork) {
            {"{{ " + repeated("(", kLevels) + "1" + repeated(")", kLevels) + " }}", "1"},
            {"{{ " + repeated("[", kLevels) + repeated("]", kLevels) + "|length }}", "1"},
            {"{{ " + repeated("{1:", kLevels) + "1" + repeated("}", kLevels) + "|length }}", "1"},
-           {"{{ " + repeated("not (", kLevels / 2) + "1" + repeated(")", kLevels / 2) + " }}", "True"},
-           {"{{ " + repeated("dict(a=", kLevels) + "1" + repeated(")", kLevels) + "|length }}", "1"},
+           {"{{ " + repeated("not (", kLevels / 2) + "1" + repeated(")", kLevels / 2) + " }}",
+            "True"},
+           {"{{ " + repeated("dict(a=", kLevels) + "1" + repeated(")", kLevels) + "|length }}",
+            "1"},
            {repeated("{% if true %}", kLevels) + "x" + repeated("{% endif %}", kLevels), "x"},
            {repeated("{% for i in [1] %}", kLevels) + "x" + repeated("{% endfor %}", kLevels), "x"},
            {"{{ d|tojson|length }}{{ d|string|length == d|tojson|length }}", "577True"},
