@@ -166,7 +166,9 @@ double float_modulo(double a, double b) {
 }
 
 double float_floor_divide(double a, double b) {
-  const double quotient = (a - float_modulo(a, b)) / b;
+  const double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
   if (quotient == 0) return std::copysign(0.0, a / b);
   const double floored = std::floor(quotient);
   return quotient - floored > 0.5 ? floored + 1 : floored;

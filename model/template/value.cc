@@ -245,7 +245,9 @@ bool Iteration::next(Workspace& workspace, Value& item) {
       const Text& text = *source_.text;
       if (position_ >= text.bytes.size()) return false;
       const size_t len = text.is_ascii ? 1 : first_character(text.bytes.substr(position_)).len;
-      item = text_value(sub_text(workspace, text, position_, position_ + len));
+      // The characters of an escaped text are plain ones.
+      const Text* character = sub_text(workspace, text, position_, position_ + len);
+      item = text_value(with_markup(workspace, *character, false));
       position_ += len;
       return true;
     }

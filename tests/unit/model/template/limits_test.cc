@@ -275,7 +275,7 @@ TEST(TemplateLimits, SearchingFromTheRightIsNotDear) {
 
 TEST(TemplateLimits, ManyLevelsWork) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr TemplateLimits kLimits{.max_stack_bytes = size_t{1} << 20};  // larger frames
+  constexpr TemplateLimits kLimits{.max_stack_bytes = size_t{4} << 20};  // larger frames
 #else
   constexpr TemplateLimits kLimits{};
 #endif
