@@ -11,9 +11,8 @@ namespace pagoda::model::jinja {
 namespace {
 
 Value unsafe_attribute(Workspace& workspace, const Value& object, std::string_view name) {
-  return undefined(workspace,
-                   fmt::format("the attribute '{}' of a {} may not be used in a template", name,
-                               type_name(object)));
+  return undefined(workspace, message("the attribute '{}' of a {} may not be used in a template",
+                                      name, type_name(object)));
 }
 
 Value range_attribute(const Range& range, std::string_view name) {
@@ -69,11 +68,10 @@ const Value* sequence_item(std::span<const Value> items, int64_t index) {
 }
 
 Value text_item(Workspace& workspace, const Text& text, int64_t index) {
-  if (!text.is_ascii) workspace.tick_bytes(text.bytes.size());
-  const auto size = static_cast<int64_t>(length(text));
+  const auto size = static_cast<int64_t>(length(workspace, text));
   if (index < 0) index += size;
   if (index < 0 || index >= size) return {};
-  const size_t begin = offset_of(text, static_cast<size_t>(index));
+  const size_t begin = offset_of(workspace, text, static_cast<size_t>(index));
   const size_t len = first_character(text.bytes.substr(begin)).len;
   return text_value(sub_text(workspace, text, begin, begin + len));
 }
@@ -126,14 +124,16 @@ int64_t slice_index(const Value& value) {
 }
 
 Value slice_text(Workspace& workspace, const Text& text, const SliceBounds& bounds) {
-  const auto at = [&](int64_t index) { return offset_of(text, static_cast<size_t>(index)); };
+  const auto at = [&](int64_t index) {
+    return offset_of(workspace, text, static_cast<size_t>(index));
+  };
   if (bounds.step == 1) {
     const int64_t stop = std::max(bounds.start, bounds.stop);
     return text_value(sub_text(workspace, text, at(bounds.start), at(stop)));
   }
   // Offsets of all characters, so that any step costs the same.
-  std::vector<size_t> offsets;
-  workspace.check_room(text.bytes.size() * sizeof(size_t));
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
+  Temporary<size_t> offsets(workspace);
   for (size_t offset = 0; offset < text.bytes.size();
        offset += first_character(text.bytes.substr(offset)).len) {
     offsets.push_back(offset);
@@ -183,13 +183,13 @@ Value attribute(Workspace& workspace, const Value& object, std::string_view name
     if (const Value* value = find(workspace, *object.dict, name)) found = *value;
   }
   if (!found.is_missing()) return found;
-  return undefined(workspace, fmt::format("a {} has no attribute '{}'", type_name(object), name));
+  return undefined(workspace, message("a {} has no attribute '{}'", type_name(object), name));
 }
 
 Value attribute_only(Workspace& workspace, const Value& object, std::string_view name) {
   const Value found = own_attribute(workspace, object, name);
   if (!found.is_missing()) return found;
-  return undefined(workspace, fmt::format("a {} has no attribute '{}'", type_name(object), name));
+  return undefined(workspace, message("a {} has no attribute '{}'", type_name(object), name));
 }
 
 Value item(Workspace& workspace, const Value& object, const Value& key) {
@@ -198,7 +198,7 @@ Value item(Workspace& workspace, const Value& object, const Value& key) {
     found = own_attribute(workspace, object, key.text->bytes);
   if (!found.is_missing()) return found;
   return undefined(workspace,
-                   fmt::format("a {} has no element {}", type_name(object), shown(workspace, key)));
+                   message("a {} has no element {}", type_name(object), shown(workspace, key)));
 }
 
 Value slice(Workspace& workspace, const Value& object, const Value& start, const Value& stop,
@@ -207,8 +207,7 @@ Value slice(Workspace& workspace, const Value& object, const Value& start, const
   switch (object.kind) {
     case Kind::kText: {
       const Text& text = *object.text;
-      workspace.tick_bytes(text.bytes.size());
-      const auto size = static_cast<int64_t>(length(text));
+      const auto size = static_cast<int64_t>(length(workspace, text));
       return slice_text(workspace, text, slice_bounds(size, start, stop, step));
     }
     case Kind::kList:
@@ -216,8 +215,9 @@ Value slice(Workspace& workspace, const Value& object, const Value& start, const
       const auto& items = object.sequence->items;
       const SliceBounds bounds =
           slice_bounds(static_cast<int64_t>(items.size()), start, stop, step);
-      std::vector<Value> cut;
-      workspace.check_room(static_cast<size_t>(bounds.size) * sizeof(Value));
+      Values cut(workspace);
+      cut.reserve(static_cast<size_t>(bounds.size));
+      workspace.tick(bounds.size / 8);
       for (int64_t i = 0, at = bounds.start; i < bounds.size; ++i, at += bounds.step) {
         cut.push_back(items[static_cast<size_t>(at)]);
       }

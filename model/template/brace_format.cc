@@ -75,7 +75,7 @@ void append_padded(Workspace& workspace, TextBuilder& out, const Text& text, con
   const Text& fill = *make_text(workspace, field.fill);
   if (align != '^') return out.append(*pad(workspace, text, field.width, fill, side));
   // Here the odd blank goes right of a text in the middle.
-  const int64_t missing = field.width - static_cast<int64_t>(length(text));
+  const int64_t missing = field.width - static_cast<int64_t>(length(workspace, text));
   const auto left = static_cast<size_t>(std::max<int64_t>(missing, 0) / 2);
   out.append_repeated(fill, left);
   out.append(text);
@@ -91,7 +91,8 @@ void append_text_field(Workspace& workspace, TextBuilder& out, const Text& text,
   }
   const Text* cut = &text;
   if (number.precision >= 0) {
-    cut = sub_text(workspace, text, 0, offset_of(text, static_cast<size_t>(number.precision)));
+    cut = sub_text(workspace, text, 0,
+                   offset_of(workspace, text, static_cast<size_t>(number.precision)));
   }
   Field padded = field;
   if (padded.align == '=') padded.align = '<';
@@ -244,6 +245,7 @@ class BraceFormatter {
   }
 
   Value first_value(std::string_view name) {
+    workspace_.tick(static_cast<int64_t>(arguments_.named.size()));
     const auto number = as_number(name);
     if (number || name.empty()) {
       const bool is_automatic = name.empty();

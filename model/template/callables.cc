@@ -19,17 +19,15 @@ bool look_ahead(Loop& loop) {
 
 int64_t loop_length(Workspace& workspace, Loop& loop) {
   if (loop.size >= 0) return loop.size;
-  const auto known = loop.statement->test == nullptr ? length(loop.iterable) : std::nullopt;
+  const auto known =
+      loop.statement->test == nullptr ? length(workspace, loop.iterable) : std::nullopt;
   if (known) {
     loop.size = *known;
     return loop.size;
   }
   // Only the end tells: what is left is gone through now and kept.
-  std::vector<Value> rest;
-  for (Value item; loop.pull(*loop.interpreter, loop, item);) {
-    workspace.check_room(rest.size() * sizeof(Value));
-    rest.push_back(item);
-  }
+  Values rest(workspace);
+  for (Value item; loop.pull(*loop.interpreter, loop, item);) rest.push_back(item);
   loop.iteration = Iteration(workspace, make_list(workspace, rest));
   loop.pull = loop.pull_plain;
   loop.size =
@@ -99,7 +97,7 @@ Value macro_attribute(Workspace& workspace, const Macro& macro, std::string_view
   const MacroCode& code = *macro.code;
   if (name == "name") return code.name.empty() ? none() : make_string(workspace, code.name);
   if (name == "arguments") {
-    std::vector<Value> names;
+    Values names(workspace);
     for (const Parameter& each : code.parameters)
       names.push_back(make_string(workspace, each.name));
     return make_tuple(workspace, std::span<const Value>(names));

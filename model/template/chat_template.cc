@@ -1,5 +1,6 @@
 #include "model/template/chat_template.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,11 @@
 namespace pagoda::model {
 
 namespace {
+
+absl::Status no_memory() {
+  return base::status_error(absl::StatusCode::kResourceExhausted,
+                            "chat template: the machine has no memory left for it");
+}
 
 absl::Status to_status(const jinja::TemplateError& error, int32_t line) {
   if (error.is_refusal) {
@@ -46,6 +52,8 @@ absl::StatusOr<std::unique_ptr<const ChatTemplate>> ChatTemplate::compile(
     jinja::resolve(*program);
   } catch (const jinja::TemplateError& error) {
     return to_status(error, 0);
+  } catch (const std::bad_alloc&) {
+    return no_memory();
   }
   return std::unique_ptr<const ChatTemplate>(new ChatTemplate(std::move(program)));
 }
@@ -71,12 +79,14 @@ absl::StatusOr<RenderedText> ChatTemplate::render(std::span<const TemplateVariab
     }
   } catch (const jinja::TemplateError& error) {
     return to_status(error, line);
+  } catch (const std::bad_alloc&) {
+    return no_memory();
   }
   RenderedText rendered;
   for (const jinja::Stretch& stretch : out.stretches()) {
     rendered.spans.push_back({stretch.end, stretch.from_user});
   }
-  rendered.text = out.take_bytes();
+  rendered.text = out.bytes();
   return rendered;
 }
 

@@ -24,6 +24,9 @@ struct TemplateVariable {
   std::string name;
   nlohmann::ordered_json value;
   bool from_user = false;  // every string inside came from a client
+  // Of the objects in the list `value`: texts under these keys don't count as a client's, for the
+  // caller knows all that they may be (the role of a message).
+  std::vector<std::string> checked_keys{};
 };
 
 // The prompt, and who wrote which bytes of it: control tokens count only in what no user wrote.
@@ -54,7 +57,7 @@ struct TemplateLimits {
 // A compiled template. Immutable; any thread may render.
 class ChatTemplate {
  public:
-  // kInvalidArgument: "chat template, line 12: …".
+  // kInvalidArgument: "chat template, line 12: …"; kResourceExhausted without memory.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> compile(
       std::string_view source, const TemplateLimits& limits = {});
   ~ChatTemplate();

@@ -71,11 +71,11 @@ Value Interpreter::evaluate(const Expression& expression, Activation& activation
 Value Interpreter::evaluate_name(const Name& node, Activation& activation) {
   const Value& value = variable(node.variable, activation);
   if (!value.is_missing()) return value;
-  return undefined(workspace_, fmt::format("'{}' is undefined", node.name));
+  return undefined(workspace_, message("'{}' is undefined", node.name));
 }
 
 Value Interpreter::evaluate_items(const Collection& node, Activation& activation) {
-  std::vector<Value> items;
+  Values items(workspace_);
   items.reserve(node.items.size());
   for (const Expression* item : node.items) items.push_back(evaluate(*item, activation));
   return node.kind == ExpressionKind::kList ? make_list(workspace_, items)
@@ -113,10 +113,9 @@ Value Interpreter::evaluate_arithmetic(const Arithmetic& node, Activation& activ
     Value operand;
     // Sums of texts are joined in one go: a template adds up whole messages this way.
     if (term.op == Operator::kAdd && value.is_text() && !value.text->is_markup) {
-      TextBuilder out(workspace_);
-      out.append(*value.text);
-      const size_t end = add_texts(node.rest, i, activation, out, operand);
-      value = text_value(out.finish(workspace_));
+      TextBuilder added(workspace_);
+      const size_t end = add_texts(node.rest, i, activation, added, operand);
+      value = text_value(concatenate(workspace_, *value.text, added));
       i = end;
       if (i == node.rest.size()) break;
     }
@@ -129,11 +128,12 @@ Value Interpreter::evaluate_arithmetic(const Arithmetic& node, Activation& activ
 }
 
 Value Interpreter::evaluate_concat(const Collection& node, Activation& activation) {
-  TextBuilder out(workspace_);
-  for (const Expression* item : node.items) {
-    append_str(workspace_, out, evaluate(*item, activation));
+  const Text* first = to_text(workspace_, evaluate(*node.items[0], activation));
+  TextBuilder added(workspace_);
+  for (const Expression* item : node.items.subspan(1)) {
+    append_str(workspace_, added, evaluate(*item, activation));
   }
-  return text_value(out.finish(workspace_));
+  return text_value(concatenate(workspace_, *first, added));
 }
 
 Value Interpreter::evaluate_compare(const Compare& node, Activation& activation) {
@@ -158,7 +158,7 @@ Value Interpreter::evaluate_slice(const SliceOf& node, Activation& activation) {
 
 Interpreter::Evaluated Interpreter::evaluate_arguments(const CallArguments& node,
                                                        Activation& activation) {
-  Evaluated arguments;
+  Evaluated arguments(workspace_);
   arguments.positional.reserve(node.positional.size());
   for (const Expression* argument : node.positional) {
     arguments.positional.push_back(evaluate(*argument, activation));
@@ -185,6 +185,7 @@ void Interpreter::add_star_arguments(const CallArguments& node, Activation& acti
     workspace_.tick();
     if (!entry.key.is_text()) fail("the names of arguments must be texts");
     const std::string_view name = entry.key.text->bytes;
+    workspace_.tick(static_cast<int64_t>(node.named.size()));
     for (const auto& argument : node.named) {
       if (argument.name == name) fail("the argument '{}' is given twice", name);
     }

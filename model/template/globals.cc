@@ -47,7 +47,7 @@ Dict* build_dict(Workspace& workspace, const Arguments& arguments, std::string_v
       continue;
     }
     for (const Value& pair : items_of(workspace, from)) {
-      const std::vector<Value> both = items_of(workspace, pair);
+      const Values both = items_of(workspace, pair);
       if (both.size() != 2) fail("{}() needs pairs", name);
       set(workspace, *dict, both[0], both[1]);
     }

@@ -6,12 +6,29 @@
 
 namespace pagoda::model::jinja {
 
+namespace {
+
+Value variable_value(Workspace& workspace, const TemplateVariable& variable) {
+  if (variable.checked_keys.empty() || !variable.value.is_array()) {
+    return from_json(workspace, variable.value, variable.from_user);
+  }
+  Values items(workspace);
+  for (const auto& item : variable.value) {
+    items.push_back(item.is_object() ? from_checked_json(workspace, item, variable.from_user,
+                                                         variable.checked_keys)
+                                     : from_json(workspace, item, variable.from_user));
+  }
+  return make_list(workspace, items);
+}
+
+}  // namespace
+
 Interpreter::Interpreter(const Program& program, Workspace& workspace,
                          std::span<const TemplateVariable> variables)
     : program_(program), workspace_(workspace) {
   for (const TemplateVariable& variable : variables) {
     if (!program.global_names.contains(variable.name)) continue;
-    globals_[variable.name] = from_json(workspace, variable.value, variable.from_user);
+    globals_[variable.name] = variable_value(workspace, variable);
   }
 }
 
@@ -44,6 +61,7 @@ Value Interpreter::global(std::string_view name) const {
 }
 
 void Interpreter::enter(const Scope& scope, Activation& activation) {
+  workspace_.tick(static_cast<int64_t>(scope.loads.size()));
   for (const Load& load : scope.loads) {
     Value& slot = activation.slots[load.slot];
     switch (load.from) {
@@ -61,6 +79,7 @@ void Interpreter::enter(const Scope& scope, Activation& activation) {
 }
 
 void Interpreter::leave(const Scope& scope, Activation& activation) {
+  workspace_.tick(static_cast<int64_t>(scope.cleared.size()));
   for (const int32_t slot : scope.cleared) activation.slots[slot] = {};
 }
 
@@ -307,8 +326,7 @@ Value Interpreter::call_macro(const Macro& macro, const Arguments& arguments) {
     if (!slot.is_missing()) continue;
     slot = parameter.otherwise != nullptr
                ? evaluate(*parameter.otherwise, *activation)
-               : undefined(workspace_,
-                           fmt::format("the parameter '{}' was not given", parameter.name));
+               : undefined(workspace_, message("the parameter '{}' was not given", parameter.name));
   }
   Capture capture(*this);
   run_body(code.body, *activation);
@@ -326,6 +344,7 @@ void Interpreter::bind_macro(const Macro& macro, const Arguments& arguments,
   Dict* rest = workspace_.make<Dict>();
   for (const Argument& argument : arguments.named) {
     const auto unfilled = code.parameters.subspan(n_taken);
+    workspace_.tick(static_cast<int64_t>(unfilled.size()));
     const auto parameter =
         std::find_if(unfilled.begin(), unfilled.end(),
                      [&](const Parameter& each) { return each.name == argument.name; });

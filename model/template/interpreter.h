@@ -51,8 +51,9 @@ class Interpreter {
 
   // Arguments of a call while it runs.
   struct Evaluated {
-    std::vector<Value> positional;
-    std::vector<Argument> named;
+    explicit Evaluated(Workspace& workspace) : positional(workspace), named(workspace) {}
+    Values positional;
+    Temporary<Argument> named;
     Arguments view() const { return {positional, named}; }
   };
 
@@ -74,7 +75,7 @@ class Interpreter {
   Activation* activate(const FunctionCode& code, Activation* outer);
   static Value& variable(const VariableRef& ref, Activation& activation);
   void enter(const Scope& scope, Activation& activation);
-  static void leave(const Scope& scope, Activation& activation);
+  void leave(const Scope& scope, Activation& activation);
   void assign(const Target& target, const Value& value, Activation& activation);
   Value global(std::string_view name) const;
   static bool pull(Interpreter&, Loop& loop, Value& item);

@@ -47,7 +47,7 @@ class JsonWriter {
     if (!value.is(Kind::kFloat)) {
       TextBuilder digits(workspace_);
       append_str(workspace_, digits, value);
-      return digits.take_bytes();
+      return std::string(digits.bytes());
     }
     if (std::isnan(value.real)) return "NaN";
     if (std::isinf(value.real)) return value.real < 0 ? "-Infinity" : "Infinity";
@@ -86,7 +86,7 @@ class JsonWriter {
 
   void write_dict(const Dict& dict) {
     if (dict.size == 0) return out_.append_neutral("{}");
-    std::vector<Dict::Entry> entries(dict.items().begin(), dict.items().end());
+    Temporary<Dict::Entry> entries(dict.items().begin(), dict.items().end(), workspace_);
     if (style_.sort_keys) {
       std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
         return less(workspace_, a.key, b.key);

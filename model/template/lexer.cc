@@ -56,9 +56,10 @@ std::string normalize_newlines(std::string_view source) {
 
 class Lexer {
  public:
-  Lexer(Workspace& workspace, std::string_view source) : workspace_(workspace), source_(source) {}
+  Lexer(Workspace& workspace, std::string_view source)
+      : workspace_(workspace), source_(source), tokens_(workspace) {}
 
-  std::vector<Token> run() {
+  Temporary<Token> run() {
     while (at_ < source_.size()) {
       workspace_.tick();
       lex_data();
@@ -279,12 +280,12 @@ class Lexer {
   size_t at_ = 0;
   int32_t line_ = 1;
   bool line_starting_ = true;
-  std::vector<Token> tokens_;
+  Temporary<Token> tokens_;
 };
 
 }  // namespace
 
-std::vector<Token> tokenize(Workspace& workspace, std::string_view source) {
+Temporary<Token> tokenize(Workspace& workspace, std::string_view source) {
   return Lexer(workspace, workspace.copy(normalize_newlines(source))).run();
 }
 

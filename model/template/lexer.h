@@ -37,7 +37,7 @@ struct Token {
 };
 
 // The tokens of a source, the last one is kEnd. Texts lie in the workspace.
-std::vector<Token> tokenize(Workspace& workspace, std::string_view source);
+Temporary<Token> tokenize(Workspace& workspace, std::string_view source);
 
 // What to call a token in an error message.
 std::string describe(const Token& token);

@@ -179,6 +179,22 @@ size_t append_escape(std::string& out, std::string_view text, int32_t line) {
   return escape.len;
 }
 
+// Python reads the decimal digits of any script.
+std::string with_ascii_digits(std::string_view text) {
+  if (is_ascii(text)) return std::string(text);
+  std::string digits;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = first_character(text.substr(at));
+    if (is_decimal(character.code)) {
+      digits += static_cast<char>('0' + decimal_value(character.code));
+    } else {
+      digits += text.substr(at, character.len);
+    }
+    at += character.len;
+  }
+  return digits;
+}
+
 }  // namespace
 
 NumberLiteral read_number(std::string_view text, bool may_be_float, int32_t line) {
@@ -216,9 +232,10 @@ std::string unescape_string(std::string_view raw, int32_t line) {
   return text;
 }
 
-std::optional<int64_t> parse_int(std::string_view text, int64_t base) {
+std::optional<int64_t> parse_int(std::string_view given, int64_t base) {
   if (base != 0 && (base < 2 || base > 36)) return std::nullopt;
-  text = strip(text);
+  const std::string digits = with_ascii_digits(given);
+  std::string_view text = strip(digits);
   bool is_negative = false;
   if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
     is_negative = text[0] == '-';
@@ -239,8 +256,9 @@ std::optional<int64_t> parse_int(std::string_view text, int64_t base) {
   return to_integer(text, radix, is_negative);
 }
 
-std::optional<double> parse_float(std::string_view text) {
-  text = strip(text);
+std::optional<double> parse_float(std::string_view given) {
+  const std::string digits = with_ascii_digits(given);
+  const std::string_view text = strip(digits);
   std::string_view rest = text;
   if (!rest.empty() && (rest[0] == '+' || rest[0] == '-')) rest.remove_prefix(1);
   const std::string word = lower(rest);

@@ -53,7 +53,8 @@ Value sequence_index(Workspace& workspace, const Value& self, const Arguments& a
   const auto [wanted, start, stop] =
       bind_positional<3>("index", arguments, {"value", "start", "stop"}, 1);
   const auto given = [](const Value& value) { return value.is_missing() ? none() : value; };
-  const SliceBounds bounds = slice_bounds(*length(self), given(start), given(stop), none());
+  const SliceBounds bounds =
+      slice_bounds(*length(workspace, self), given(start), given(stop), none());
   Iteration iteration(workspace, self);
   Value item;
   for (int64_t i = 0; iteration.next(workspace, item) && i < bounds.stop; ++i) {

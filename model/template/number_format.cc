@@ -48,6 +48,16 @@ std::string print_with(const char* conversion, int64_t precision, double number)
   return text;
 }
 
+// Without the zeros that end the digits before an exponent.
+std::string without_zeros(std::string text) {
+  const size_t e = text.find('e');
+  const size_t point = text.find('.');
+  if (e == std::string::npos || point == std::string::npos) return text;
+  const size_t last = text.find_last_not_of('0', e - 1);
+  const size_t end = last == point ? point : last + 1;
+  return text.erase(end, e - end);
+}
+
 // Digits of a number that is not negative.
 std::string print_real(double number, const NumberFormat& format) {
   const int64_t precision = format.precision < 0 ? 6 : format.precision;
@@ -62,7 +72,7 @@ std::string print_real(double number, const NumberFormat& format) {
     const bool has_point = text.find_first_of(".en") != std::string::npos;
     const auto n_digits = static_cast<int64_t>(text.size());
     if (!has_point && n_digits >= std::max<int64_t>(precision, 1)) {
-      text = print_with("%.*e", std::max<int64_t>(precision, 1) - 1, number);
+      text = without_zeros(print_with("%.*e", std::max<int64_t>(precision, 1) - 1, number));
     } else if (!has_point) {
       text += ".0";
     }

@@ -114,6 +114,23 @@ Value power(int64_t base, int64_t exponent) {
   return integer(result);
 }
 
+uint64_t magnitude(int64_t number) {
+  return number < 0 ? uint64_t{0} - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
+}
+
+// The quotient, rounded once.
+double divide(int64_t a, int64_t b) {
+  if (a == 0) return b < 0 ? -0.0 : 0.0;
+  // So many bits that the last one of the quotient may stand for all that are cut off.
+  unsigned __int128 dividend = magnitude(a);
+  const int shift = 63 + __builtin_clzll(magnitude(a));
+  dividend <<= shift;
+  unsigned __int128 quotient = dividend / magnitude(b);
+  if (dividend % magnitude(b) != 0) quotient |= 1;
+  const double absolute = std::ldexp(static_cast<double>(quotient), -shift);
+  return (a < 0) == (b < 0) ? absolute : -absolute;
+}
+
 Value calculate_integers(Operator op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflows = false;
@@ -129,7 +146,7 @@ Value calculate_integers(Operator op, int64_t a, int64_t b) {
       break;
     case Operator::kDivide:
       if (b == 0) fail("division by zero");
-      return real(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
+      return real(divide(a, b));
     case Operator::kFloorDivide:
       return integer(floor_divide(a, b));
     case Operator::kModulo:
@@ -191,14 +208,20 @@ Value concatenate(Workspace& workspace, const Value& a, const Value& b) {
   if (a.is_text()) {
     const bool is_markup = a.text->is_markup || b.text->is_markup;
     TextBuilder out(workspace);
-    out.append(is_markup ? *escape_html(workspace, *a.text) : *a.text);
-    out.append(is_markup ? *escape_html(workspace, *b.text) : *b.text);
-    return text_value(with_markup(workspace, *out.finish(workspace), is_markup));
+    if (!is_markup) {
+      out.append(*b.text);
+      return text_value(concatenate(workspace, *a.text, out));
+    }
+    out.append(*escape_html(workspace, *a.text));
+    out.append(*escape_html(workspace, *b.text));
+    return text_value(with_markup(workspace, *out.finish(workspace), true));
   }
   const auto& left = a.sequence->items;
   const auto& right = b.sequence->items;
-  workspace.check_room((left.size() + right.size()) * sizeof(Value));
-  std::vector<Value> items(left.begin(), left.end());
+  Values items(workspace);
+  items.reserve(left.size() + right.size());
+  workspace.tick(static_cast<int64_t>((left.size() + right.size()) / 8));
+  items.insert(items.end(), left.begin(), left.end());
   items.insert(items.end(), right.begin(), right.end());
   return a.is(Kind::kList) ? make_list(workspace, items)
                            : make_tuple(workspace, std::span<const Value>(items));
@@ -214,8 +237,7 @@ Value repeat(Workspace& workspace, const Value& what, int64_t n) {
   const auto& items = what.sequence->items;
   if (!items.empty() && times > SIZE_MAX / sizeof(Value) / items.size())
     fail("makes too long a list");
-  workspace.check_room(items.size() * times * sizeof(Value));
-  std::vector<Value> repeated;
+  Values repeated(workspace);
   repeated.reserve(items.size() * times);
   for (size_t i = 0; i < times && !items.empty(); ++i) {
     repeated.insert(repeated.end(), items.begin(), items.end());
@@ -270,13 +292,11 @@ bool same(const Value& a, const Value& b) {
       return true;
     case Kind::kBool:
       return a.boolean == b.boolean;
-    case Kind::kFloat:
-      return false;
     case Kind::kText:
       return a.text->bytes.data() == b.text->bytes.data() &&
              a.text->bytes.size() == b.text->bytes.size();
     default:
-      return a.big == b.big;  // the same pointer or integer
+      return a.big == b.big;  // the same pointer, integer or bits of a float
   }
 }
 

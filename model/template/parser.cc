@@ -260,7 +260,6 @@ Expression* Parser::parse_primary() {
 }
 
 Expression* Parser::parse_list() {
-  const Nesting nesting(*this);
   auto* node = make<Collection>(ExpressionKind::kList, take().line);
   std::vector<Expression*> items;
   while (!current().is_operator("]")) {
@@ -275,7 +274,6 @@ Expression* Parser::parse_list() {
 }
 
 Expression* Parser::parse_dict() {
-  const Nesting nesting(*this);
   auto* node = make<DictDisplay>(ExpressionKind::kDict, take().line);
   std::vector<DictDisplay::Pair> pairs;
   while (!current().is_operator("}")) {
@@ -299,7 +297,6 @@ bool Parser::at_tuple_end() const {
 }
 
 Expression* Parser::parse_tuple(bool with_condition, bool in_parentheses) {
-  const Nesting nesting(*this);
   const int32_t line = current().line;
   std::vector<Expression*> items;
   bool is_tuple = false;
@@ -357,7 +354,6 @@ Expression* Parser::parse_subscript(Expression* object) {
 
 // a[key], a[start:stop:step], and a[x, y], whose key is a tuple.
 Expression* Parser::parse_index(Expression* object, int32_t line) {
-  const Nesting nesting(*this);
   Expression* parts[3] = {};
   std::vector<Expression*> keys;
   bool is_slice = false;
@@ -411,7 +407,6 @@ Expression* Parser::parse_call(Expression* callee) {
 }
 
 CallArguments Parser::parse_arguments() {
-  const Nesting nesting(*this);
   const int32_t line = current().line;
   expect_operator("(");
   CallArguments arguments;
@@ -433,6 +428,7 @@ CallArguments Parser::parse_arguments() {
       require(arguments.star_star == nullptr);
       const std::string_view name = take().text;
       take();
+      workspace_.tick(static_cast<int64_t>(named.size()));
       for (const auto& other : named) {
         if (other.name == name) fail_at(line, "the argument '{}' is given twice", name);
       }

@@ -12,7 +12,7 @@ namespace pagoda::model::jinja {
 
 class Parser {
  public:
-  Parser(Workspace& workspace, std::vector<Token> tokens)
+  Parser(Workspace& workspace, Temporary<Token> tokens)
       : workspace_(workspace), tokens_(std::move(tokens)) {}
 
   Body parse();
@@ -20,7 +20,7 @@ class Parser {
  private:
   using Ends = std::span<const std::string_view>;
 
-  // One level of brackets, tags or operators more.
+  // One level of tags, of signs, or of whole expressions in brackets more.
   class Nesting {
    public:
     explicit Nesting(Parser& parser) : parser_(parser) {
@@ -114,7 +114,7 @@ class Parser {
   std::string_view parse_dotted_name();
 
   Workspace& workspace_;
-  std::vector<Token> tokens_;
+  Temporary<Token> tokens_;
   size_t at_ = 0;
   int32_t nesting_ = 0;
 };

@@ -140,7 +140,6 @@ Statement* Parser::parse_set() {
 }
 
 std::span<Parameter> Parser::parse_parameters() {
-  const Nesting nesting(*this);
   expect_operator("(");
   std::vector<Parameter> parameters;
   while (!current().is_operator(")")) {
@@ -148,6 +147,7 @@ std::span<Parameter> Parser::parse_parameters() {
     Parameter parameter;
     const int32_t line = current().line;
     parameter.name = parse_target_name();
+    workspace_.tick(static_cast<int64_t>(parameters.size()));
     for (const Parameter& other : parameters) {
       if (other.name == parameter.name) {
         fail_at(line, "the parameter '{}' stands twice", parameter.name);

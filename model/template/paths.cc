@@ -9,10 +9,10 @@
 namespace pagoda::model::jinja {
 
 Path::Path(Workspace& workspace, const Value& path, const Value& otherwise)
-    : otherwise_(otherwise.is(Kind::kNone) ? Value{} : otherwise) {
+    : parts_(workspace), otherwise_(otherwise.is(Kind::kNone) ? Value{} : otherwise) {
   if (path.is_missing() || path.is(Kind::kNone)) return;
   if (!path.is_text()) {
-    parts_ = {path};
+    parts_.push_back(path);
     return;
   }
   const Text dot{.bytes = ".", .is_ascii = true};
@@ -46,7 +46,7 @@ SortKey::SortKey(Workspace& workspace, const Value& path, bool case_sensitive, b
 }
 
 Value SortKey::of(Workspace& workspace, const Value& item) const {
-  std::vector<Value> keys;
+  Values keys(workspace);
   for (const Path& path : paths_) {
     Value key = path.of(workspace, item);
     if (!case_sensitive_ && key.is_text()) key = text_value(lower(workspace, *key.text));

@@ -16,7 +16,7 @@ class Path {
   Value of(Workspace& workspace, Value item) const;
 
  private:
-  std::vector<Value> parts_;
+  Values parts_;
   Value otherwise_;
 };
 

@@ -101,11 +101,13 @@ class PercentFormatter {
       if (more) ++at_;
     }
     conversion.width = read_number();
+    if (conversion.width < -kMaxFormatWidth || conversion.width > kMaxFormatWidth) {
+      fail("a format asks for too wide a field");
+    }
     if (conversion.width < 0) {
       conversion.is_left = true;
       conversion.width = -conversion.width;
     }
-    if (conversion.width > kMaxFormatWidth) fail("a format asks for too wide a field");
     if (peek() == '.') {
       ++at_;
       conversion.number.precision = std::max<int64_t>(read_number(), 0);
@@ -179,7 +181,8 @@ class PercentFormatter {
     const Text* printed = text.finish(workspace_);
     if (type == 'a' && !printed->is_ascii) fail("%a is not supported for other than ASCII");
     if (conversion.number.precision >= 0) {
-      const size_t end = offset_of(*printed, static_cast<size_t>(conversion.number.precision));
+      const size_t end =
+          offset_of(workspace_, *printed, static_cast<size_t>(conversion.number.precision));
       printed = sub_text(workspace_, *printed, 0, end);
     }
     append_field(*printed, conversion);
@@ -188,7 +191,8 @@ class PercentFormatter {
   // A character made of a number might be one of a control token: it counts as a client's.
   void append_character(const Value& value, const Conversion& conversion) {
     require_defined(value);
-    if (value.is_text() && length(*value.text) == 1) return append_field(*value.text, conversion);
+    if (value.is_text() && length(workspace_, *value.text) == 1)
+      return append_field(*value.text, conversion);
     const bool is_code = value.is(Kind::kInt) && value.integer >= 0 && value.integer <= 0x10FFFF &&
                          (value.integer < 0xD800 || value.integer > 0xDFFF);
     if (!is_code) fail("a format with %c needs a character");

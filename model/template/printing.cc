@@ -31,7 +31,8 @@ std::string escape_of(char32_t code, char quote) {
   return fmt::format("\\U{:08x}", number);
 }
 
-void append_quoted(TextBuilder& out, const Text& text) {
+void append_quoted(Workspace& workspace, TextBuilder& out, const Text& text) {
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   const bool has_single = text.bytes.find('\'') != std::string_view::npos;
   const bool has_double = text.bytes.find('"') != std::string_view::npos;
   const char quote = has_single && !has_double ? '"' : '\'';
@@ -143,7 +144,7 @@ void append_repr(Workspace& workspace, TextBuilder& out, const Value& value) {
     case Kind::kFloat:
       return out.append_neutral(print_float(value.real));
     case Kind::kText:
-      return append_quoted(out, *value.text);
+      return append_quoted(workspace, out, *value.text);
     case Kind::kList:
       out.append_neutral("[");
       append_items(workspace, out, value.sequence->items);
@@ -185,12 +186,19 @@ const Text* to_text(Workspace& workspace, const Value& value) {
 std::string shown(Workspace& workspace, const Value& value) {
   constexpr size_t kMaxBytes = 60;
   TextBuilder out(workspace);
+  const auto cut = [](std::string_view text) {
+    size_t end = kMaxBytes;
+    while (end > 0 && !is_character_begin(text[end])) --end;
+    return end;
+  };
+  if (value.is_text() && value.text->bytes.size() > kMaxBytes) {
+    const Text& text = *value.text;
+    append_quoted(workspace, out, *sub_text(workspace, text, 0, cut(text.bytes)));
+    return std::string(out.bytes()) + "…";
+  }
   append_repr(workspace, out, value);
-  std::string text = out.take_bytes();
-  if (text.size() <= kMaxBytes) return text;
-  size_t cut = kMaxBytes;
-  while (cut > 0 && !is_character_begin(text[cut])) --cut;
-  return text.substr(0, cut) + "…";
+  if (out.size() <= kMaxBytes) return std::string(out.bytes());
+  return std::string(out.bytes().substr(0, cut(out.bytes()))) + "…";
 }
 
 }  // namespace pagoda::model::jinja

@@ -19,13 +19,14 @@ namespace {
 // Runs `visit(item, kept)` for each item; what it throws becomes the iterator's error.
 template <typename Visit>
 Value collect(Workspace& workspace, const Value& value, Visit make_visit) {
-  std::vector<Value> kept;
+  Values kept(workspace);
   try {
     if (!truth(value)) return make_iterator(workspace, kept);
     auto visit = make_visit();
     Iteration iteration(workspace, value);
     for (Value item; iteration.next(workspace, item);) visit(item, kept);
   } catch (const TemplateError& error) {
+    if (error.is_limit) throw;
     return make_iterator(workspace, kept, "generator", error.message);
   }
   return make_iterator(workspace, kept);
@@ -55,7 +56,7 @@ Value do_map(Workspace& workspace, const Value& value, const Arguments& argument
       if (filter == nullptr) fail("there is no filter '{}'", name);
       rest.positional = arguments.positional.subspan(1);
     }
-    return [&workspace, path, filter, rest](const Value& item, std::vector<Value>& kept) {
+    return [&workspace, path, filter, rest](const Value& item, Values& kept) {
       kept.push_back(filter == nullptr ? path.of(workspace, item)
                                        : filter->call(workspace, item, rest));
     };
@@ -79,7 +80,7 @@ Value select(Workspace& workspace, const Value& value, const Arguments& argument
       if (test == nullptr) fail("there is no test '{}'", name);
       rest.positional = rest.positional.subspan(1);
     }
-    return [&workspace, path, test, rest, wanted](const Value& item, std::vector<Value>& kept) {
+    return [&workspace, path, test, rest, wanted](const Value& item, Values& kept) {
       const Value tested = path.of(workspace, item);
       const bool passes = test == nullptr ? truth(tested) : test->call(workspace, tested, rest);
       if (passes == wanted) kept.push_back(item);
@@ -103,7 +104,7 @@ Value do_rejectattr(Workspace& workspace, const Value& value, const Arguments& a
 Value do_unique(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [case_sensitive, path] = bind<2>("unique", arguments, {"case_sensitive", "attribute"});
   const SortKey key(workspace, path, !case_sensitive.is_missing() && truth(case_sensitive));
-  std::vector<Value> kept;
+  Values kept(workspace);
   Dict seen;
   try {
     Iteration iteration(workspace, value);
@@ -114,6 +115,7 @@ Value do_unique(Workspace& workspace, const Value& value, const Arguments& argum
       kept.push_back(item);
     }
   } catch (const TemplateError& error) {
+    if (error.is_limit) throw;
     return make_iterator(workspace, kept, "generator", error.message);
   }
   return make_iterator(workspace, kept);

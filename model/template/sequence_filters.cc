@@ -20,7 +20,7 @@ bool is_given(const Value& value) { return !value.is_missing() && !value.is(Kind
 Value do_length(Workspace& workspace, const Value& value, const Arguments& arguments) {
   bind<0>("length", arguments, {});
   if (value.is(Kind::kLoop)) return attribute(workspace, value, "length");
-  const auto size = length(value);
+  const auto size = length(workspace, value);
   if (!size) fail("a {} has no length", type_name(value));
   return integer(*size);
 }
@@ -64,7 +64,7 @@ Value do_last(Workspace& workspace, const Value& value, const Arguments& argumen
   } else if (value.is(Kind::kList) || value.is(Kind::kTuple)) {
     if (!value.sequence->items.empty()) return value.sequence->items.back();
   } else if (is_dict) {
-    const std::vector<Value> items = items_of(workspace, value);
+    const Values items = items_of(workspace, value);
     if (!items.empty()) return items.back();
   } else if (!value.is(Kind::kUndefined)) {
     fail("a {} cannot be gone through backwards", type_name(value));
@@ -80,7 +80,7 @@ Value do_list(Workspace& workspace, const Value& value, const Arguments& argumen
 Value do_reverse(Workspace& workspace, const Value& value, const Arguments& arguments) {
   bind<0>("reverse", arguments, {});
   if (value.is_text()) return slice(workspace, value, none(), none(), integer(-1));
-  std::vector<Value> items = items_of(workspace, value);
+  Values items = items_of(workspace, value);
   std::reverse(items.begin(), items.end());
   if (value.is(Kind::kIterator)) return make_list(workspace, items);
   return make_iterator(workspace, items, "reversed");
@@ -131,15 +131,15 @@ struct Keyed {
   Value item;
 };
 
-std::vector<Keyed> sorted(Workspace& workspace, std::vector<Keyed> items, bool descending) {
+Temporary<Keyed> sorted(Workspace& workspace, Temporary<Keyed> items, bool descending) {
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
     return descending ? less(workspace, b.key, a.key) : less(workspace, a.key, b.key);
   });
   return items;
 }
 
-std::vector<Keyed> keyed_items(Workspace& workspace, const Value& value, const SortKey& key) {
-  std::vector<Keyed> items;
+Temporary<Keyed> keyed_items(Workspace& workspace, const Value& value, const SortKey& key) {
+  Temporary<Keyed> items(workspace);
   for (const Value& item : items_of(workspace, value)) {
     items.push_back({key.of(workspace, item), item});
   }
@@ -150,7 +150,7 @@ Value do_sort(Workspace& workspace, const Value& value, const Arguments& argumen
   const auto [descending, case_sensitive, path] =
       bind<3>("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const SortKey key(workspace, path, flag(case_sensitive), true);
-  std::vector<Value> items;
+  Values items(workspace);
   for (const Keyed& each :
        sorted(workspace, keyed_items(workspace, value, key), flag(descending))) {
     items.push_back(each.item);
@@ -167,13 +167,13 @@ Value do_dictsort(Workspace& workspace, const Value& value, const Arguments& arg
   if (!value.is(Kind::kDict))
     fail("the filter dictsort works on a dict, not a {}", type_name(value));
   const SortKey key(workspace, {}, flag(case_sensitive));
-  std::vector<Keyed> pairs;
+  Temporary<Keyed> pairs(workspace);
   for (const Dict::Entry& entry : value.dict->items()) {
     const Value pair[] = {entry.key, entry.value};
     pairs.push_back(
         {key.of(workspace, part == "key" ? entry.key : entry.value), make_tuple(workspace, pair)});
   }
-  std::vector<Value> items;
+  Values items(workspace);
   for (const Keyed& each : sorted(workspace, std::move(pairs), flag(descending))) {
     items.push_back(each.item);
   }
@@ -185,10 +185,10 @@ Value do_groupby(Workspace& workspace, const Value& value, const Arguments& argu
       bind<3>("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   const SortKey key(workspace, path, flag(case_sensitive), false, otherwise);
   const Path plain(workspace, path, otherwise);
-  const std::vector<Keyed> items = sorted(workspace, keyed_items(workspace, value, key), false);
-  std::vector<Value> groups;
+  const Temporary<Keyed> items = sorted(workspace, keyed_items(workspace, value, key), false);
+  Values groups(workspace);
   for (size_t begin = 0; begin < items.size();) {
-    std::vector<Value> members;
+    Values members(workspace);
     size_t end = begin;
     for (; end < items.size() && equal(workspace, items[begin].key, items[end].key); ++end) {
       members.push_back(items[end].item);
@@ -214,8 +214,8 @@ Value do_items(Workspace& workspace, const Value& value, const Arguments& argume
 
 Value do_batch(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [size_value, fill] = bind<2>("batch", arguments, {"linecount", "fill_with"}, 1);
-  std::vector<Value> batches;
-  std::vector<Value> batch;
+  Values batches(workspace);
+  Values batch(workspace);
   for (const Value& item : items_of(workspace, value)) {
     if (equal(workspace, integer(static_cast<int64_t>(batch.size())), size_value)) {
       batches.push_back(make_list(workspace, batch));
@@ -237,20 +237,19 @@ Value do_batch(Workspace& workspace, const Value& value, const Arguments& argume
 
 Value do_slice(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [count, fill] = bind<2>("slice", arguments, {"slices", "fill_with"}, 1);
-  const std::vector<Value> items = items_of(workspace, value);
+  const Values items = items_of(workspace, value);
   const int64_t n_slices = as_index(count, "slices");
   if (n_slices == 0) return make_iterator(workspace, {}, "generator", "division by zero");
   if (n_slices < 0) return make_iterator(workspace, {});
   const auto n_items = static_cast<int64_t>(items.size());
   const int64_t per_slice = n_items / n_slices;
   const int64_t n_larger = n_items % n_slices;
-  std::vector<Value> slices;
+  Values slices(workspace);
   int64_t begin = 0;
   for (int64_t i = 0; i < n_slices; ++i) {
     workspace.tick();
-    workspace.check_room(slices.size() * sizeof(Value));
     const int64_t end = begin + per_slice + (i < n_larger ? 1 : 0);
-    std::vector<Value> part(items.begin() + begin, items.begin() + end);
+    Values part(items.begin() + begin, items.begin() + end, workspace);
     if (is_given(fill) && i >= n_larger) part.push_back(fill);
     slices.push_back(make_list(workspace, part));
     begin = end;

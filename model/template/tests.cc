@@ -39,7 +39,10 @@ bool is_mapping(const Value& value) { return value.is(Kind::kDict); }
 bool is_iterable(const Value& value) { return Iteration::accepts(value); }
 
 // What has a length and items by number or key. Undefined has both, as an object of Python.
-bool is_sequence(const Value& value) { return length(value) && !value.is(Kind::kDictView); }
+bool is_sequence(Workspace& workspace, const Value& value, const Arguments& arguments) {
+  bind<0>("sequence", arguments, {});
+  return value.is_text() || (length(workspace, value) && !value.is(Kind::kDictView));
+}
 
 bool is_callable(const Value& value) {
   switch (value.kind) {
@@ -75,11 +78,11 @@ bool is_divisible(Workspace& workspace, const Value& value, const Arguments& arg
 
 bool is_lower_case(Workspace& workspace, const Value& value, const Arguments& arguments) {
   bind<0>("lower", arguments, {});
-  return is_lower_text(*to_text(workspace, value));
+  return is_lower_text(workspace, *to_text(workspace, value));
 }
 bool is_upper_case(Workspace& workspace, const Value& value, const Arguments& arguments) {
   bind<0>("upper", arguments, {});
-  return is_upper_text(*to_text(workspace, value));
+  return is_upper_text(workspace, *to_text(workspace, value));
 }
 
 bool is_same(Workspace&, const Value& value, const Arguments& arguments) {
@@ -122,7 +125,7 @@ constexpr std::array kTests = {
     TestEntry{"string", simple<is_string>},
     TestEntry{"mapping", simple<is_mapping>},
     TestEntry{"number", simple<is_number>},
-    TestEntry{"sequence", simple<is_sequence>},
+    TestEntry{"sequence", is_sequence},
     TestEntry{"iterable", simple<is_iterable>},
     TestEntry{"callable", simple<is_callable>},
     TestEntry{"sameas", is_same},

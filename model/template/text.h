@@ -19,6 +19,16 @@ struct Stretch {
   bool from_user = false;
 };
 
+// Where a text lies that may grow in place. It belongs to nobody in particular: whoever reaches to
+// its end may append to it, and the texts that end before do not see that.
+struct TextBuffer {
+  char* bytes = nullptr;
+  size_t size = 0;
+  size_t capacity = 0;
+  Stretch* stretches = nullptr;
+  size_t stretch_capacity = 0;
+};
+
 // Immutable; the bytes and stretches lie in a workspace or outlive it.
 struct Text {
   std::string_view bytes{};
@@ -28,17 +38,18 @@ struct Text {
   // Marked as safe for HTML by |e or |safe; what it is joined to by + gets escaped.
   bool is_markup = false;
   bool is_ascii = false;
+  TextBuffer* buffer = nullptr;  // what a sum of texts lies in
 
   bool has_user_bytes() const { return from_user || !stretches.empty(); }
 };
 
-// Builds a text piece by piece. Grows no further than its workspace allows.
+// Builds a text piece by piece; its memory and work count as its workspace's.
 class TextBuilder {
  public:
-  explicit TextBuilder(const Workspace& workspace) : workspace_(workspace) {}
+  explicit TextBuilder(Workspace& workspace) : TextBuilder(workspace, SIZE_MAX) {}
   // An output of its own limit.
-  TextBuilder(const Workspace& workspace, size_t max_bytes)
-      : workspace_(workspace), max_bytes_(max_bytes) {}
+  TextBuilder(Workspace& workspace, size_t max_bytes)
+      : workspace_(workspace), max_bytes_(max_bytes), bytes_(workspace), stretches_(workspace) {}
 
   void append(std::string_view bytes, bool from_user);
   // What has no origin of its own, such as the commas in a list; it goes with what stands before.
@@ -54,21 +65,23 @@ class TextBuilder {
 
   // Copies what was built into the workspace.
   const Text* finish(Workspace& workspace) const;
-  std::string take_bytes() { return std::move(bytes_); }
   std::span<const Stretch> stretches() const { return stretches_; }
 
  private:
-  void grow(size_t n_bytes) const;
+  void check_growth(size_t n_bytes) const;
 
-  const Workspace& workspace_;
-  size_t max_bytes_ = SIZE_MAX;
-  std::string bytes_{};
-  std::vector<Stretch> stretches_;
+  Workspace& workspace_;
+  size_t max_bytes_;
+  std::basic_string<char, std::char_traits<char>, Charged<char>> bytes_;
+  Temporary<Stretch> stretches_;
 };
 
 // Texts of one origin. `bytes` is not copied by view_text and must outlive the workspace.
 const Text* view_text(Workspace& workspace, std::string_view bytes, bool from_user = false);
 const Text* make_text(Workspace& workspace, std::string_view bytes, bool from_user = false);
+// `left` and then `right`. In place where that can be, so that a text that a loop adds to costs
+// what is added.
+const Text* concatenate(Workspace& workspace, const Text& left, const TextBuilder& right);
 // Bytes [begin, end) of another one, which are not copied.
 const Text* sub_text(Workspace& workspace, const Text& text, size_t begin, size_t end);
 // The same bytes, marked as safe for HTML or not.
@@ -92,17 +105,17 @@ void for_each_stretch(const Text& text, Visit visit) {
 bool is_from_user(const Text& text, size_t at);
 
 // In characters.
-inline size_t length(const Text& text) {
-  return text.is_ascii ? text.bytes.size() : count_characters(text.bytes);
+inline size_t length(Workspace& workspace, const Text& text) {
+  if (text.is_ascii) return text.bytes.size();
+  workspace.tick_bytes(text.bytes.size());
+  return count_characters(text.bytes);
 }
-inline size_t offset_of(const Text& text, size_t index) {
-  if (text.is_ascii) return index < text.bytes.size() ? index : text.bytes.size();
-  return character_offset(text.bytes, index);
-}
+// The byte where a character begins, the end if there are fewer.
+size_t offset_of(Workspace& workspace, const Text& text, size_t index);
 
 // The first place of `needle` at or after `from`, npos if there is none; linear time.
 size_t find(std::string_view text, std::string_view needle, size_t from = 0);
-// The last place; counts its work, which for a long needle may be more than linear.
+// The last place; counts its work, which may be more than linear.
 size_t find_last(Workspace& workspace, std::string_view text, std::string_view needle);
 
 }  // namespace pagoda::model::jinja

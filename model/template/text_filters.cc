@@ -86,10 +86,14 @@ Value do_indent(Workspace& workspace, const Value& value, const Arguments& argum
   }
   TextBuilder out(workspace);
   if (flag(first)) out.append(*indentation);
-  const auto lines = split_lines(workspace, *with_newline.finish(workspace), false);
+  const Text& broken = *with_newline.finish(workspace);
+  const auto lines = split_lines(workspace, broken, false);
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) {
-      out.append("\n", false);
+      // As the break that it stands for.
+      const std::string_view before = lines[i - 1]->bytes;
+      const auto at = static_cast<size_t>(before.data() + before.size() - broken.bytes.data());
+      out.append("\n", is_from_user(broken, at));
       if (flag(blank) || !lines[i]->bytes.empty()) out.append(*indentation);
     }
     out.append(*lines[i]);
@@ -106,16 +110,17 @@ Value do_truncate(Workspace& workspace, const Value& value, const Arguments& arg
   const int64_t max_length = length_value.is_missing() ? 255 : as_index(length_value, "length");
   const bool has_leeway = !leeway_value.is_missing() && !leeway_value.is(Kind::kNone);
   const int64_t leeway = has_leeway ? as_index(leeway_value, "leeway") : 5;
-  const auto end_length = static_cast<int64_t>(length(end));
+  const auto end_length = static_cast<int64_t>(length(workspace, end));
   if (max_length < end_length) fail("truncate() needs a length of at least {}", end_length);
   if (leeway < 0) fail("truncate() needs a leeway of at least 0");
   // What fits is given back whatever it is.
-  const auto size = length(value);
+  const auto size = length(workspace, value);
   if (size && *size - leeway <= max_length) return value;
   const Text& text = required_text(value, "truncate");
-  const Text* cut =
-      sub_text(workspace, text, 0, offset_of(text, static_cast<size_t>(max_length - end_length)));
+  const Text* cut = sub_text(
+      workspace, text, 0, offset_of(workspace, text, static_cast<size_t>(max_length - end_length)));
   if (!flag(killwords)) {
+    workspace.tick_bytes(cut->bytes.size());
     const size_t blank = cut->bytes.rfind(' ');
     if (blank != std::string_view::npos) cut = sub_text(workspace, *cut, 0, blank);
   }
@@ -163,7 +168,8 @@ Value do_format(Workspace& workspace, const Value& value, const Arguments& argum
     if (!arguments.positional.empty()) fail("format() takes either positions or names");
     Dict* dict = workspace.make<Dict>();
     for (const Argument& argument : arguments.named) {
-      set(workspace, *dict, make_string(workspace, argument.name), argument.value);
+      const Value name = make_string(workspace, argument.name, argument.is_name_from_user);
+      set(workspace, *dict, name, argument.value);
     }
     return format_percent(workspace, format, dict_value(dict));
   }
@@ -190,7 +196,7 @@ Value do_tojson(Workspace& workspace, const Value& value, const Arguments& argum
   style.item_separator = make_text(workspace, style.indent != nullptr ? "," : ", ");
   style.key_separator = make_text(workspace, ": ");
   if (!separators.is_missing() && !separators.is(Kind::kNone)) {
-    const std::vector<Value> pair = items_of(workspace, separators);
+    const Values pair = items_of(workspace, separators);
     if (pair.size() != 2 || !pair[0].is_text() || !pair[1].is_text()) {
       fail("tojson() needs two texts as separators");
     }
@@ -200,7 +206,8 @@ Value do_tojson(Workspace& workspace, const Value& value, const Arguments& argum
   return text_value(dump_json(workspace, value, style));
 }
 
-void append_quoted_url(TextBuilder& out, const Text& text, bool in_query) {
+void append_quoted_url(Workspace& workspace, TextBuilder& out, const Text& text, bool in_query) {
+  workspace.tick(static_cast<int64_t>(text.bytes.size()));
   constexpr std::string_view kPlain = "_.-~";
   for (size_t at = 0; at < text.bytes.size(); ++at) {
     const char c = text.bytes[at];
@@ -222,7 +229,7 @@ Value do_urlencode(Workspace& workspace, const Value& value, const Arguments& ar
   bind<0>("urlencode", arguments, {});
   TextBuilder out(workspace);
   if (value.is_text() || !Iteration::accepts(value)) {
-    append_quoted_url(out, *to_text(workspace, value), false);
+    append_quoted_url(workspace, out, *to_text(workspace, value), false);
     return text_value(out.finish(workspace));
   }
   Value pairs = value;
@@ -232,12 +239,12 @@ Value do_urlencode(Workspace& workspace, const Value& value, const Arguments& ar
   }
   bool first = true;
   for (const Value& pair : items_of(workspace, pairs)) {
-    const std::vector<Value> both = items_of(workspace, pair);
+    const Values both = items_of(workspace, pair);
     if (both.size() != 2) fail("urlencode() needs pairs");
     if (!std::exchange(first, false)) out.append("&", false);
-    append_quoted_url(out, *to_text(workspace, both[0]), true);
+    append_quoted_url(workspace, out, *to_text(workspace, both[0]), true);
     out.append("=", false);
-    append_quoted_url(out, *to_text(workspace, both[1]), true);
+    append_quoted_url(workspace, out, *to_text(workspace, both[1]), true);
   }
   return text_value(out.finish(workspace));
 }
@@ -258,7 +265,7 @@ Value do_int(Workspace& workspace, const Value& value, const Arguments& argument
   if (value.is(Kind::kBool)) return integer(value.boolean ? 1 : 0);
   if (value.is_integer()) return value;
   if (!value.is_text()) return fallback;
-  workspace.tick_bytes(value.text->bytes.size());
+  workspace.tick(static_cast<int64_t>(value.text->bytes.size() / 8));
   const bool has_base = base.is_missing() || base.is(Kind::kInt) || base.is(Kind::kBool);
   if (has_base) {
     const int64_t radix = base.is_missing() ? 10 : as_index(base, "base");
@@ -275,7 +282,7 @@ Value do_float(Workspace& workspace, const Value& value, const Arguments& argume
   require_defined(value);
   if (value.is_number()) return real(as_real(value));
   if (!value.is_text()) return fallback;
-  workspace.tick_bytes(value.text->bytes.size());
+  workspace.tick(static_cast<int64_t>(value.text->bytes.size() / 8));
   const auto number = parse_float(value.text->bytes);
   return number ? real(*number) : fallback;
 }
@@ -333,6 +340,7 @@ Value do_round(Workspace& workspace, const Value& value, const Arguments& argume
     return integer(to_integer(std::nearbyint(value.real)));
   }
   const int64_t digits = precision.is_missing() ? 0 : as_index(precision, "precision");
+  workspace.tick(32);  // printing a number with all its digits, and reading it
   if (how == "common") return round_common(value, digits);
   const Value scale = calculate(workspace, Operator::kPower, integer(10), integer(digits));
   const double scaled = as_real(calculate(workspace, Operator::kMultiply, value, scale));

@@ -31,7 +31,7 @@ const Text* map_text(Workspace& workspace, const Text& text, std::string (*map)(
 
 const Text* map_characters(Workspace& workspace, const Text& text,
                            std::string (*map)(std::string_view text, size_t at, bool after_cased)) {
-  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 2));
   TextBuilder out(workspace);
   bool after_cased = false;
   for (size_t at = 0; at < text.bytes.size();) {
@@ -70,9 +70,9 @@ size_t skip_back(const Text& text, size_t at, bool over_spaces) {
   return at;
 }
 
-std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text,
-                                         int64_t max_splits) {
-  std::vector<const Text*> parts;
+Texts split_at_spaces(Workspace& workspace, const Text& text, int64_t max_splits) {
+  Texts parts(workspace);
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   size_t at = skip(text, 0, true);
   while (at < text.bytes.size()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
@@ -86,9 +86,9 @@ std::vector<const Text*> split_at_spaces(Workspace& workspace, const Text& text,
   return parts;
 }
 
-std::vector<const Text*> split_right_at_spaces(Workspace& workspace, const Text& text,
-                                               int64_t max_splits) {
-  std::vector<const Text*> parts;
+Texts split_right_at_spaces(Workspace& workspace, const Text& text, int64_t max_splits) {
+  Texts parts(workspace);
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   size_t at = skip_back(text, text.bytes.size(), true);
   while (at > 0) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) == max_splits) {
@@ -106,22 +106,22 @@ std::vector<const Text*> split_right_at_spaces(Workspace& workspace, const Text&
 }  // namespace
 
 const Text* strip(Workspace& workspace, const Text& text, const Text* chars, Side side) {
-  if (chars != nullptr) {
-    workspace.tick_bytes(text.bytes.size());
-    // So that many characters to strip cost no more than their number times the text's.
-    if (chars->bytes.size() > 64)
-      workspace.tick_bytes(text.bytes.size() * (chars->bytes.size() / 64));
-  }
+  // Each character that is looked at costs a search among those to strip.
+  const size_t n_chars = chars == nullptr ? 0 : chars->bytes.size();
+  const auto strips = [&](std::string_view from) {
+    workspace.tick_bytes(8 + n_chars);
+    return is_stripped(first_character(from).code, chars);
+  };
   size_t begin = 0;
   size_t end = text.bytes.size();
   while (side != Side::kRight && begin < end) {
-    const Character character = first_character(text.bytes.substr(begin, end - begin));
-    if (!is_stripped(character.code, chars)) break;
-    begin += character.len;
+    const std::string_view rest = text.bytes.substr(begin, end - begin);
+    if (!strips(rest)) break;
+    begin += first_character(rest).len;
   }
   while (side != Side::kLeft && begin < end) {
     const size_t last = last_character_begin(text.bytes.substr(0, end));
-    if (!is_stripped(first_character(text.bytes.substr(last)).code, chars)) break;
+    if (!strips(text.bytes.substr(last))) break;
     end = last;
   }
   return sub_text(workspace, text, begin, end);
@@ -206,12 +206,11 @@ const Text* title_words(Workspace& workspace, const Text& text) {
   return out.finish(workspace);
 }
 
-std::vector<const Text*> split(Workspace& workspace, const Text& text, const Text* separator,
-                               int64_t max_splits) {
-  workspace.tick_bytes(text.bytes.size());
+Texts split(Workspace& workspace, const Text& text, const Text* separator, int64_t max_splits) {
   if (separator == nullptr) return split_at_spaces(workspace, text, max_splits);
+  workspace.tick_bytes(text.bytes.size());
   if (separator->bytes.empty()) fail("split() needs a separator that is not empty");
-  std::vector<const Text*> parts;
+  Texts parts(workspace);
   size_t at = 0;
   while (max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits) {
     const size_t found = find(text.bytes, separator->bytes, at);
@@ -223,13 +222,12 @@ std::vector<const Text*> split(Workspace& workspace, const Text& text, const Tex
   return parts;
 }
 
-std::vector<const Text*> split_right(Workspace& workspace, const Text& text, const Text* separator,
-                                     int64_t max_splits) {
-  workspace.tick_bytes(text.bytes.size());
+Texts split_right(Workspace& workspace, const Text& text, const Text* separator,
+                  int64_t max_splits) {
   if (separator == nullptr) return split_right_at_spaces(workspace, text, max_splits);
   const std::string_view mark = separator->bytes;
   if (mark.empty()) fail("rsplit() needs a separator that is not empty");
-  std::vector<const Text*> parts;
+  Texts parts(workspace);
   size_t end = text.bytes.size();
   while (max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits) {
     const size_t found = find_last(workspace, text.bytes.substr(0, end), mark);
@@ -242,9 +240,9 @@ std::vector<const Text*> split_right(Workspace& workspace, const Text& text, con
   return parts;
 }
 
-std::vector<const Text*> split_lines(Workspace& workspace, const Text& text, bool keep_ends) {
-  workspace.tick_bytes(text.bytes.size());
-  std::vector<const Text*> lines;
+Texts split_lines(Workspace& workspace, const Text& text, bool keep_ends) {
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
+  Texts lines(workspace);
   size_t begin = 0;
   for (size_t at = 0; at < text.bytes.size();) {
     const Character character = first_character(text.bytes.substr(at));
@@ -259,8 +257,7 @@ std::vector<const Text*> split_lines(Workspace& workspace, const Text& text, boo
   return lines;
 }
 
-const Text* join(Workspace& workspace, const Text& separator,
-                 const std::vector<const Text*>& parts) {
+const Text* join(Workspace& workspace, const Text& separator, const Texts& parts) {
   TextBuilder out(workspace);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0) out.append(separator);
@@ -271,7 +268,7 @@ const Text* join(Workspace& workspace, const Text& separator,
 
 const Text* pad(Workspace& workspace, const Text& text, int64_t width, const Text& fill,
                 Side side) {
-  const auto len = static_cast<int64_t>(length(text));
+  const auto len = static_cast<int64_t>(length(workspace, text));
   if (width <= len) return &text;
   const int64_t missing = width - len;
   int64_t left = 0;
@@ -286,7 +283,7 @@ const Text* pad(Workspace& workspace, const Text& text, int64_t width, const Tex
 }
 
 const Text* fill_zeros(Workspace& workspace, const Text& text, int64_t width) {
-  const auto len = static_cast<int64_t>(length(text));
+  const auto len = static_cast<int64_t>(length(workspace, text));
   if (width <= len) return &text;
   const bool has_sign = !text.bytes.empty() && (text.bytes[0] == '+' || text.bytes[0] == '-');
   TextBuilder out(workspace);
@@ -300,7 +297,9 @@ const Text* fill_zeros(Workspace& workspace, const Text& text, int64_t width) {
 namespace {
 
 // Whether there is a cased character and every one is of the one case.
-bool has_one_case(const Text& text, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {
+bool has_one_case(Workspace& workspace, const Text& text, bool (*wanted)(char32_t),
+                  bool (*unwanted)(char32_t)) {
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   bool found = false;
   for (size_t at = 0; at < text.bytes.size();) {
     const Character character = first_character(text.bytes.substr(at));
@@ -313,10 +312,15 @@ bool has_one_case(const Text& text, bool (*wanted)(char32_t), bool (*unwanted)(c
 
 }  // namespace
 
-bool is_lower_text(const Text& text) { return has_one_case(text, is_lower, is_upper); }
-bool is_upper_text(const Text& text) { return has_one_case(text, is_upper, is_lower); }
+bool is_lower_text(Workspace& workspace, const Text& text) {
+  return has_one_case(workspace, text, is_lower, is_upper);
+}
+bool is_upper_text(Workspace& workspace, const Text& text) {
+  return has_one_case(workspace, text, is_upper, is_lower);
+}
 
-bool all_characters(const Text& text, bool (*test)(char32_t)) {
+bool all_characters(Workspace& workspace, const Text& text, bool (*test)(char32_t)) {
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   for (size_t at = 0; at < text.bytes.size();) {
     const Character character = first_character(text.bytes.substr(at));
     if (!test(character.code)) return false;

@@ -8,6 +8,9 @@
 
 namespace pagoda::model::jinja {
 
+// Texts that are being put together.
+using Texts = Temporary<const Text*>;
+
 enum class Side : uint8_t { kLeft, kRight, kBoth };
 
 // Without blanks, or without any of the characters of `chars`, at the ends.
@@ -27,22 +30,20 @@ const Text* title(Workspace& workspace, const Text& text);
 const Text* title_words(Workspace& workspace, const Text& text);
 
 // At blanks if there is no separator. At most `max_parts` + 1 parts if it is not negative.
-std::vector<const Text*> split(Workspace& workspace, const Text& text, const Text* separator,
-                               int64_t max_splits);
-std::vector<const Text*> split_right(Workspace& workspace, const Text& text, const Text* separator,
-                                     int64_t max_splits);
-std::vector<const Text*> split_lines(Workspace& workspace, const Text& text, bool keep_ends);
+Texts split(Workspace& workspace, const Text& text, const Text* separator, int64_t max_splits);
+Texts split_right(Workspace& workspace, const Text& text, const Text* separator,
+                  int64_t max_splits);
+Texts split_lines(Workspace& workspace, const Text& text, bool keep_ends);
 
-const Text* join(Workspace& workspace, const Text& separator,
-                 const std::vector<const Text*>& parts);
+const Text* join(Workspace& workspace, const Text& separator, const Texts& parts);
 
 // In a field of `width` characters; kLeft: the text stands left.
 const Text* pad(Workspace& workspace, const Text& text, int64_t width, const Text& fill, Side side);
 const Text* fill_zeros(Workspace& workspace, const Text& text, int64_t width);
 
-bool is_lower_text(const Text& text);
-bool is_upper_text(const Text& text);
+bool is_lower_text(Workspace& workspace, const Text& text);
+bool is_upper_text(Workspace& workspace, const Text& text);
 // Whether there is a character and every one passes.
-bool all_characters(const Text& text, bool (*test)(char32_t));
+bool all_characters(Workspace& workspace, const Text& text, bool (*test)(char32_t));
 
 }  // namespace pagoda::model::jinja

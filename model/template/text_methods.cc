@@ -31,8 +31,8 @@ Value as_markup_of(Workspace& workspace, const Value& self, const Text* text) {
   return text_value(with_markup(workspace, *text, self.text->is_markup));
 }
 
-Value list_of(Workspace& workspace, const Value& self, const std::vector<const Text*>& parts) {
-  std::vector<Value> items;
+Value list_of(Workspace& workspace, const Value& self, const Texts& parts) {
+  Values items(workspace);
   items.reserve(parts.size());
   for (const Text* part : parts) items.push_back(as_markup_of(workspace, self, part));
   return make_list(workspace, items);
@@ -50,7 +50,7 @@ Value do_map(Workspace& workspace, const Value& self, const Arguments& arguments
   return text_value(map(workspace, *self.text));
 }
 
-template <std::vector<const Text*> (*split_function)(Workspace&, const Text&, const Text*, int64_t)>
+template <Texts (*split_function)(Workspace&, const Text&, const Text*, int64_t)>
 Value do_split(Workspace& workspace, const Value& self, const Arguments& arguments) {
   const auto [separator, maximum] = bind<2>("split", arguments, {"sep", "maxsplit"});
   const int64_t n = maximum.is_missing() ? -1 : as_index(maximum, "maxsplit");
@@ -92,16 +92,16 @@ struct Window {
   size_t end = 0;
   bool exists = true;
 };
-Window window(const Text& text, const Value& start, const Value& stop) {
-  const auto size = static_cast<int64_t>(length(text));
+Window window(Workspace& workspace, const Text& text, const Value& start, const Value& stop) {
+  const auto size = static_cast<int64_t>(length(workspace, text));
   const auto given = [](const Value& value) { return value.is_missing() ? none() : value; };
   const SliceBounds bounds = slice_bounds(size, given(start), given(stop), none());
   // A start past the end is nowhere, not even before an empty text.
   const bool past_end = start.is(Kind::kInt) && start.integer > size;
   Window result;
   result.exists = !past_end && bounds.start <= bounds.stop;
-  result.begin = offset_of(text, static_cast<size_t>(bounds.start));
-  result.end = std::max(result.begin, offset_of(text, static_cast<size_t>(bounds.stop)));
+  result.begin = offset_of(workspace, text, static_cast<size_t>(bounds.start));
+  result.end = std::max(result.begin, offset_of(workspace, text, static_cast<size_t>(bounds.stop)));
   return result;
 }
 
@@ -114,16 +114,17 @@ Value do_matches(Workspace& workspace, const Value& self, const Arguments& argum
   const std::string_view name = at_start ? "startswith" : "endswith";
   const auto [affix, start, stop] =
       bind_positional<3>(name, arguments, {"affix", "start", "end"}, 1);
-  workspace.tick_bytes(self.text->bytes.size());
-  const Window part = window(*self.text, start, stop);
+  const Window part = window(workspace, *self.text, start, stop);
   const std::string_view text = self.text->bytes.substr(part.begin, part.end - part.begin);
   if (!affix.is(Kind::kTuple)) {
     const std::string_view wanted = required_text(affix, name).bytes;
+    workspace.tick_bytes(wanted.size());
     return boolean(part.exists && matches(text, wanted, at_start));
   }
   for (const Value& each : affix.sequence->items) {
     workspace.tick();
     const std::string_view wanted = required_text(each, name).bytes;
+    workspace.tick_bytes(wanted.size());
     if (part.exists && matches(text, wanted, at_start)) return boolean(true);
   }
   return boolean(false);
@@ -135,7 +136,7 @@ int64_t find_part(Workspace& workspace, const Text& text, const Arguments& argum
   const auto [part, start, stop] = bind_positional<3>(name, arguments, {"sub", "start", "end"}, 1);
   const std::string_view wanted = required_text(part, name).bytes;
   workspace.tick_bytes(2 * text.bytes.size());
-  const Window where = window(text, start, stop);
+  const Window where = window(workspace, text, start, stop);
   if (!where.exists) return -1;
   const std::string_view searched = text.bytes.substr(where.begin, where.end - where.begin);
   const size_t found = from_right ? find_last(workspace, searched, wanted) : find(searched, wanted);
@@ -157,13 +158,14 @@ Value do_count(Workspace& workspace, const Value& self, const Arguments& argumen
   const std::string_view wanted = required_text(part, "count").bytes;
   const Text& text = *self.text;
   workspace.tick_bytes(2 * text.bytes.size());
-  const Window where = window(text, start, stop);
+  const Window where = window(workspace, text, start, stop);
   if (!where.exists) return integer(0);
   const std::string_view searched = text.bytes.substr(where.begin, where.end - where.begin);
   if (wanted.empty()) return integer(static_cast<int64_t>(count_characters(searched)) + 1);
   int64_t count = 0;
   for (size_t at = find(searched, wanted); at != std::string_view::npos;
        at = find(searched, wanted, at + wanted.size())) {
+    workspace.tick_bytes(32);  // what a search costs however near it finds
     ++count;
   }
   return integer(count);
@@ -181,7 +183,7 @@ Value do_replace(Workspace& workspace, const Value& self, const Arguments& argum
 
 Value do_join(Workspace& workspace, const Value& self, const Arguments& arguments) {
   const auto [iterable] = bind_positional<1>("join", arguments, {"iterable"}, 1);
-  std::vector<const Text*> parts;
+  Texts parts(workspace);
   for (const Value& item : items_of(workspace, iterable)) {
     const Text* part = &required_text(item, "join");
     parts.push_back(self.text->is_markup ? escape_html(workspace, *part) : part);
@@ -194,6 +196,7 @@ Value do_remove(Workspace& workspace, const Value& self, const Arguments& argume
   const auto [affix] = bind_positional<1>("remove", arguments, {"affix"}, 1);
   const std::string_view part = required_text(affix, "removeprefix and removesuffix").bytes;
   const Text& text = *self.text;
+  workspace.tick_bytes(part.size());
   if (!matches(text.bytes, part, is_prefix)) return self;
   const size_t size = text.bytes.size();
   return text_value(is_prefix ? sub_text(workspace, text, part.size(), size)
@@ -205,7 +208,7 @@ Value do_pad(Workspace& workspace, const Value& self, const Arguments& arguments
   const auto [width, fill] = bind_positional<2>("the method", arguments, {"width", "fillchar"}, 1);
   const Text blank{.bytes = " ", .is_ascii = true};
   const Text& filler = fill.is_missing() ? blank : required_text(fill, "ljust, rjust and center");
-  if (length(filler) != 1) fail("a field is filled with one character");
+  if (length(workspace, filler) != 1) fail("a field is filled with one character");
   return text_value(pad(workspace, *self.text, as_index(width, "width"), filler, side));
 }
 
@@ -221,25 +224,27 @@ Value do_format(Workspace& workspace, const Value& self, const Arguments& argume
 template <bool (*test)(char32_t)>
 Value do_all(Workspace& workspace, const Value& self, const Arguments& arguments) {
   bind<0>("the method", arguments, {});
-  workspace.tick_bytes(8 * self.text->bytes.size());
-  return boolean(all_characters(*self.text, test));
+  return boolean(all_characters(workspace, *self.text, test));
 }
 
-template <bool (*test)(const Text&)>
+template <bool (*test)(Workspace&, const Text&)>
 Value do_test(Workspace& workspace, const Value& self, const Arguments& arguments) {
   bind<0>("the method", arguments, {});
-  workspace.tick_bytes(8 * self.text->bytes.size());
-  return boolean(test(*self.text));
+  return boolean(test(workspace, *self.text));
 }
 
 bool is_alphanumeric(char32_t code) {
   return is_alpha(code) || is_decimal(code) || is_digit(code) || is_numeric(code);
 }
-bool is_ascii_text(const Text& text) { return text.is_ascii || is_ascii(text.bytes); }
-bool is_printable_text(const Text& text) {
-  return text.bytes.empty() || all_characters(text, is_printable);
+bool is_ascii_text(Workspace& workspace, const Text& text) {
+  workspace.tick_bytes(text.bytes.size());
+  return text.is_ascii || is_ascii(text.bytes);
 }
-bool is_title_text(const Text& text) {
+bool is_printable_text(Workspace& workspace, const Text& text) {
+  return text.bytes.empty() || all_characters(workspace, text, is_printable);
+}
+bool is_title_text(Workspace& workspace, const Text& text) {
+  workspace.tick(static_cast<int64_t>(text.bytes.size() / 8));
   bool after_cased = false;
   bool found = false;
   for (size_t at = 0; at < text.bytes.size();) {
@@ -253,9 +258,9 @@ bool is_title_text(const Text& text) {
   }
   return found;
 }
-bool is_identifier(const Text& text) {
+bool is_identifier(Workspace& workspace, const Text& text) {
   return !text.bytes.empty() && is_identifier_begin(first_character(text.bytes).code) &&
-         all_characters(text, is_identifier_part);
+         all_characters(workspace, text, is_identifier_part);
 }
 
 Value unsupported(Workspace&, const Value&, const Arguments&) {

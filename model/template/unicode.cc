@@ -116,6 +116,7 @@ bool is_line_break(char32_t code) {
 }
 
 bool is_alpha(char32_t code) { return (U_GET_GC_MASK(icu(code)) & U_GC_L_MASK) != 0; }
+int decimal_value(char32_t code) { return u_charDigitValue(icu(code)); }
 bool is_decimal(char32_t code) { return u_charType(icu(code)) == U_DECIMAL_DIGIT_NUMBER; }
 bool is_digit(char32_t code) {
   const int32_t type = u_getIntPropertyValue(icu(code), UCHAR_NUMERIC_TYPE);

@@ -30,6 +30,7 @@ bool is_space(char32_t code);
 bool is_line_break(char32_t code);
 bool is_alpha(char32_t code);
 bool is_decimal(char32_t code);
+int decimal_value(char32_t code);  // 0 to 9, of what is_decimal
 bool is_digit(char32_t code);
 bool is_numeric(char32_t code);
 bool is_printable(char32_t code);

@@ -1,5 +1,6 @@
 #include "model/template/value.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "model/template/operations.h"
@@ -93,8 +94,8 @@ Value make_tuple(Workspace& workspace, std::span<const Value> items) {
   return {.kind = Kind::kTuple, .sequence = workspace.make<Sequence>(workspace.copy(items))};
 }
 
-Value make_iterator(Workspace& workspace, const std::vector<Value>& items,
-                    std::string_view type_name, std::string_view error) {
+Value make_iterator(Workspace& workspace, std::span<const Value> items, std::string_view type_name,
+                    std::string_view error) {
   return {
       .kind = Kind::kIterator,
       .iterator = workspace.make<Iterator>(Iterator{
@@ -120,27 +121,33 @@ Value from_json(Workspace& workspace, const nlohmann::ordered_json& json, bool f
     case Type::string:
       return text_value(view_text(workspace, json.get_ref<const std::string&>(), from_user));
     case Type::array: {
-      std::vector<Value> items;
+      Values items(workspace);
       items.reserve(json.size());
       for (const auto& item : json) {
         items.push_back(from_json(workspace, item, from_user));
       }
       return make_list(workspace, items);
     }
-    case Type::object: {
-      Dict* dict = workspace.make<Dict>();
-      for (const auto& [key, item] : json.items()) {
-        const Text* name = view_text(workspace, key, from_user);
-        set(workspace, *dict, text_value(name), from_json(workspace, item, from_user));
-      }
-      return dict_value(dict);
-    }
+    case Type::object:
+      return from_checked_json(workspace, json, from_user, {});
     case Type::null:
     case Type::binary:
     case Type::discarded:
       return none();
   }
   return none();
+}
+
+Value from_checked_json(Workspace& workspace, const nlohmann::ordered_json& object, bool from_user,
+                        std::span<const std::string> checked_keys) {
+  Dict* dict = workspace.make<Dict>();
+  for (const auto& [key, item] : object.items()) {
+    const bool is_checked =
+        item.is_string() && std::ranges::find(checked_keys, key) != checked_keys.end();
+    const Text* name = view_text(workspace, key, from_user);
+    set(workspace, *dict, text_value(name), from_json(workspace, item, from_user && !is_checked));
+  }
+  return dict_value(dict);
 }
 
 std::string_view type_name(const Value& value) {
@@ -289,22 +296,19 @@ bool Iteration::next(Workspace& workspace, Value& item) {
   }
 }
 
-std::vector<Value> items_of(Workspace& workspace, const Value& iterable) {
-  std::vector<Value> items;
+Values items_of(Workspace& workspace, const Value& iterable) {
+  Values items(workspace);
   Iteration iteration(workspace, iterable);
-  for (Value item; iteration.next(workspace, item);) {
-    workspace.check_room(items.size() * sizeof(Value));
-    items.push_back(item);
-  }
+  for (Value item; iteration.next(workspace, item);) items.push_back(item);
   return items;
 }
 
-std::optional<int64_t> length(const Value& value) {
+std::optional<int64_t> length(Workspace& workspace, const Value& value) {
   switch (value.kind) {
     case Kind::kUndefined:
       return 0;
     case Kind::kText:
-      return static_cast<int64_t>(length(*value.text));
+      return static_cast<int64_t>(length(workspace, *value.text));
     case Kind::kList:
     case Kind::kTuple:
       return static_cast<int64_t>(value.sequence->items.size());
@@ -320,7 +324,10 @@ std::optional<int64_t> length(const Value& value) {
 }
 
 Value range_item(const Range& range, int64_t index) {
-  return integer(range.start + index * range.step);
+  // In unsigned, as a step may pass the largest integer on the way to a small one.
+  return integer(
+      static_cast<int64_t>(static_cast<uint64_t>(range.start) +
+                           static_cast<uint64_t>(index) * static_cast<uint64_t>(range.step)));
 }
 
 }  // namespace pagoda::model::jinja

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -94,6 +95,9 @@ inline Value integer(int64_t i) { return {.kind = Kind::kInt, .integer = i}; }
 inline Value real(double d) { return {.kind = Kind::kFloat, .real = d}; }
 inline Value text_value(const Text* text) { return {.kind = Kind::kText, .text = text}; }
 inline Value dict_value(Dict* dict) { return {.kind = Kind::kDict, .dict = dict}; }
+
+// Values that are being put together.
+using Values = Temporary<Value>;
 
 // jinja2's default Undefined: prints nothing, holds nothing, and is an error in any other use.
 struct Undefined {
@@ -186,10 +190,7 @@ struct Function {
 Value undefined(Workspace& workspace, std::string_view what);
 Value make_list(Workspace& workspace, std::span<const Value> items);
 Value make_tuple(Workspace& workspace, std::span<const Value> items);
-inline Value make_list(Workspace& workspace, const std::vector<Value>& items) {
-  return make_list(workspace, std::span<const Value>(items));
-}
-Value make_iterator(Workspace& workspace, const std::vector<Value>& items,
+Value make_iterator(Workspace& workspace, std::span<const Value> items,
                     std::string_view type_name = "generator", std::string_view error = {});
 inline Value make_string(Workspace& workspace, std::string_view bytes, bool from_user = false) {
   return text_value(make_text(workspace, bytes, from_user));
@@ -197,6 +198,9 @@ inline Value make_string(Workspace& workspace, std::string_view bytes, bool from
 
 // Borrows the strings of `json`.
 Value from_json(Workspace& workspace, const nlohmann::ordered_json& json, bool from_user);
+// An object whose texts under `checked_keys` are nobody's but the server's.
+Value from_checked_json(Workspace& workspace, const nlohmann::ordered_json& object, bool from_user,
+                        std::span<const std::string> checked_keys);
 
 // Python's name of a value's type.
 std::string_view type_name(const Value& value);
@@ -216,10 +220,10 @@ class Iteration {
 };
 
 // All items of an iterable.
-std::vector<Value> items_of(Workspace& workspace, const Value& iterable);
+Values items_of(Workspace& workspace, const Value& iterable);
 
 // len(), none for what has no length.
-std::optional<int64_t> length(const Value& value);
+std::optional<int64_t> length(Workspace& workspace, const Value& value);
 
 Value range_item(const Range& range, int64_t index);
 

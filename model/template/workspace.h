@@ -25,15 +25,35 @@ struct TemplateError {
   std::string message;
   int32_t line = 0;         // 0: not yet known
   bool is_refusal = false;  // raise_exception: the message is the template's
+  bool is_limit = false;    // nothing may go on after it
 };
 
+// What a message quotes, cut to a length that a message may have.
+std::string_view brief(std::string_view text);
+template <typename T>
+decltype(auto) brief_argument(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return brief(value);
+  } else {
+    return (value);
+  }
+}
+
+// The words of an error. However long the arguments are, it is short and made quickly.
+template <typename... Args>
+std::string message(fmt::format_string<Args...> format, Args&&... args) {
+  const auto print = [&](const auto&... cut) {
+    return fmt::vformat(format, fmt::make_format_args(cut...));
+  };
+  return print(brief_argument(args)...);
+}
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-  throw TemplateError{fmt::format(format, std::forward<Args>(args)...)};
+  throw TemplateError{message<Args...>(format, std::forward<Args>(args)...)};
 }
 template <typename... Args>
 [[noreturn]] void fail_at(int32_t line, fmt::format_string<Args...> format, Args&&... args) {
-  throw TemplateError{fmt::format(format, std::forward<Args>(args)...), line};
+  throw TemplateError{message<Args...>(format, std::forward<Args>(args)...), line};
 }
 
 class Workspace {
@@ -51,9 +71,14 @@ class Workspace {
 
   // Memory that lives as long as the workspace; at least `n_bytes`, aligned for any value.
   void* allocate(size_t n_bytes);
-  // Whether a piece of so many bytes could still be had; an error if not. For what is being built
-  // outside and will be copied in.
+  // Whether a piece of so many bytes could still be had; an error if not.
   void check_room(size_t n_bytes) const;
+  // Memory outside that counts as long as it lives (Charged, below).
+  void charge(size_t n_bytes) {
+    check_room(n_bytes);
+    used_bytes_ += n_bytes;
+  }
+  void discharge(size_t n_bytes) { used_bytes_ -= n_bytes; }
 
   template <typename T, typename... Args>
   T* make(Args&&... args) {
@@ -68,8 +93,8 @@ class Workspace {
     std::memcpy(static_cast<void*>(to), items.data(), items.size_bytes());
     return {to, items.size()};
   }
-  template <typename T>
-  std::span<T> copy(const std::vector<T>& items) {
+  template <typename T, typename Allocator>
+  std::span<T> copy(const std::vector<T, Allocator>& items) {
     return copy(std::span<const T>(items));
   }
   std::string_view copy(std::string_view text) {
@@ -83,14 +108,20 @@ class Workspace {
     if (n_steps_ > limits_.max_steps) [[unlikely]]
       fail_steps();
   }
-  void tick_bytes(size_t n_bytes) { tick(static_cast<int64_t>(n_bytes / 64)); }
+  // One step for each 64 bytes, however small the pieces.
+  void tick_bytes(size_t n_bytes) {
+    n_loose_bytes_ += n_bytes;
+    if (n_loose_bytes_ < 64) return;
+    tick(static_cast<int64_t>(n_loose_bytes_ / 64));
+    n_loose_bytes_ %= 64;
+  }
 
   // To be called wherever the native stack grows with the template or its data. The first call
   // from outside, enter_thread, says where the stack stands.
   void enter_thread() { stack_base_ = stack_here(); }
   void check_stack() const {
     if (stack_base_ - stack_here() > limits_.max_stack_bytes) [[unlikely]]
-      fail_depth();
+      fail_stack();
   }
   int32_t max_depth() const { return limits_.max_depth; }
   [[noreturn]] void fail_depth() const;
@@ -103,15 +134,45 @@ class Workspace {
   // The stack grows downwards on every machine this runs on.
   static uintptr_t stack_here() { return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)); }
   [[noreturn]] void fail_steps() const;
+  [[noreturn]] void fail_stack() const;
 
   Limits limits_;
   int64_t n_steps_ = 0;
+  size_t n_loose_bytes_ = 0;  // looked at and not yet counted
   size_t used_bytes_ = 0;
   std::byte* free_ = nullptr;
   size_t free_bytes_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
   uintptr_t stack_base_ = 0;
 };
+
+// Allocates for containers of the standard library what counts as the workspace's memory while it
+// lives: whatever is put together before it is copied in.
+template <typename T>
+class Charged {
+ public:
+  using value_type = T;
+
+  Charged(Workspace& workspace) : workspace_(&workspace) {}  // NOLINT: containers take it so
+  template <typename U>
+  Charged(const Charged<U>& other) : workspace_(&other.workspace()) {}  // NOLINT: the same
+
+  T* allocate(size_t n) {
+    workspace_->charge(n * sizeof(T));
+    return std::allocator<T>().allocate(n);
+  }
+  void deallocate(T* items, size_t n) {
+    std::allocator<T>().deallocate(items, n);
+    workspace_->discharge(n * sizeof(T));
+  }
+  Workspace& workspace() const { return *workspace_; }
+  bool operator==(const Charged&) const = default;
+
+ private:
+  Workspace* workspace_;
+};
+template <typename T>
+using Temporary = std::vector<T, Charged<T>>;
 
 // One more call of a macro or of a recursive loop inside the others.
 class CallDepth {

@@ -90,7 +90,8 @@ std::vector<TemplateVariable> ChatPrompter::variables(ChatInput chat) const {
   for (auto& [name, value] : chat.kwargs.get_ref<Json::object_t&>()) {
     variables.push_back({name, std::move(value), true});
   }
-  variables.push_back({"messages", std::move(chat.messages), true});
+  // Parsing a request lets only known roles in, and turn tokens may be made of them: <|user|>.
+  variables.push_back({"messages", std::move(chat.messages), true, {"role"}});
   variables.push_back({"tools", std::move(chat.tools), true});
   variables.push_back({"documents", std::move(chat.documents), true});
   variables.push_back({"add_generation_prompt", chat.add_generation_prompt, false});

@@ -18,15 +18,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = pathlib.Path(os.environ.get("PAGODA_BIN_DIR", ROOT / "build/release/bin")) / "template_tool"
 NOW = 1_722_510_245  # 2024-08-01 11:04:05 UTC
 
-# What jinja2 renders and we refuse, by what our message says.
-INTENDED = {
-    "integers beyond 64 bits": "does not fit into 64 bits",
-    "complex numbers": "a negative number to a fractional power",
-    "templates of several parts": "a chat template stands alone",
-    "digits by the million": "too wide a field",
-    "methods nobody calls in templates": "not supported in templates",
-    "constants sliced that have no parts, folded by jinja2 to nothing": "cannot be sliced",
-}
+# Templates that jinja2 renders, or refuses at another stage, and that we refuse on purpose, with
+# what our message says.
+REFUSED = {line["template"]: line["words"] for line in map(json.loads, (
+    pathlib.Path(__file__).parent / "templates" / "refused.jsonl").read_text().splitlines())}
 # What Python prints with an address or as its own class, which no template can mean.
 NO_MEANING = (" at 0x", "<built-in method", "<function", "<class '")
 
@@ -104,8 +99,10 @@ def by_tool(cases):
 
 def difference(case, expected, answer):
     """A sentence if the two answers differ, else an empty one."""
-    if "error" in answer and any(words in answer["error"] for words in INTENDED.values()):
-        return ""
+    if case["template"] in REFUSED:
+        is_as_listed = (REFUSED[case["template"]] in answer.get("error", "") and
+                        expected.get("stage") != answer["stage"])
+        return "" if is_as_listed else f"{case} is listed as refused\n  pagoda: {answer}"
     if "text" in expected:
         if any(words in expected["text"] for words in NO_MEANING):
             return ""
@@ -123,6 +120,46 @@ def differences(cases):
     answers = by_tool(cases)
     found = [difference(case, by_jinja(case), answer) for case, answer in zip(cases, answers)]
     return [text for text in found if text]
+
+
+CYRILLIC = str.maketrans({
+    **{chr(ord("a") + i): chr(0x430 + i) for i in range(26)},
+    **{chr(ord("A") + i): chr(0x410 + i) for i in range(26)}})
+
+
+def tainted(value, key=""):
+    """The value with letters that no template has; what templates tell cases apart by stays."""
+    if isinstance(value, str):
+        return value if key in ("role", "type") else value.translate(CYRILLIC)
+    if isinstance(value, list):
+        return [tainted(item) for item in value]
+    if isinstance(value, dict):
+        return {**{name: tainted(item, name) for name, item in value.items()}, "ключ": "слово"}
+    return value
+
+
+def is_cyrillic(text):
+    return any(0x400 <= ord(c) < 0x500 for c in text)
+
+
+def leaks(cases):
+    """What a user wrote and the spans give to the template; and how many texts had such letters."""
+    cases = [{"template": case["template"], "user": list(case["data"]),
+              "checked": {"messages": ["role"]},
+              "data": {name: tainted(value) for name, value in case["data"].items()}}
+             for case in cases]
+    found = []
+    n_tainted = 0
+    for case, answer in zip(cases, by_tool(cases)):
+        text = answer.get("text", "").encode()
+        n_tainted += is_cyrillic(text.decode())
+        begin = 0
+        for end, from_user in answer.get("spans", []):
+            part = text[begin:end].decode(errors="replace")
+            if not from_user and is_cyrillic(part):
+                found.append(f"{case['template']!r} gives {part!r} to the template")
+            begin = end
+    return found, n_tainted
 
 
 DATA = {

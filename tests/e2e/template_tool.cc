@@ -3,9 +3,9 @@
 //   template_tool < cases
 //
 // Each line of standard input is a JSON object {"template": text, "data": {name: value, …},
-// "user": [name, …], "now": seconds}; standard output has for each a line {"text": text,
-// "spans": [[end, from_user], …]} or {"error": text, "stage": "compile" or "render"}. A template
-// like the one of the line before is not compiled again.
+// "user": [name, …], "checked": {name: [key, …], …}, "now": seconds}; standard output has for each
+// a line {"text": text, "spans": [[end, from_user], …]} or {"error": text, "stage": "compile" or
+// "render"}. A template like the one of the line before is not compiled again.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -33,9 +33,11 @@ class Tool {
     if (!compiled_->ok()) return error("compile", compiled_->status());
     std::vector<model::TemplateVariable> variables;
     const Json users = request.value("user", Json::array());
+    const Json checked = request.value("checked", Json::object());
     for (const auto& [name, value] : request.at("data").items()) {
       const bool from_user = std::find(users.begin(), users.end(), name) != users.end();
-      variables.push_back({name, value, from_user});
+      variables.push_back(
+          {name, value, from_user, checked.value(name, std::vector<std::string>())});
     }
     const auto rendered = (**compiled_)->render(variables, request.value("now", int64_t{0}));
     if (!rendered.ok()) return error("render", rendered.status());

@@ -20,6 +20,10 @@ N_EXPRESSIONS = 3000
 N_TEMPLATES = 500
 
 
+EXPRESSIONS = (FOLDER / "expressions.txt").read_text().splitlines()
+STATEMENTS = [json.loads(line) for line in (FOLDER / "statements.jsonl").read_text().splitlines()]
+
+
 def expect_none(cases):
     found = oracle.differences(cases)
     assert not found, f"{len(found)} of {len(cases)} differ, such as\n" + "\n".join(found[:10])
@@ -27,12 +31,15 @@ def expect_none(cases):
 
 def test_expressions():
     expect_none([{"template": "{{ " + text + " }}", "data": oracle.DATA}
-                 for text in (FOLDER / "expressions.txt").read_text().splitlines()])
+                 for text in EXPRESSIONS])
 
 
 def test_statements():
-    lines = (FOLDER / "statements.jsonl").read_text().splitlines()
-    expect_none([{"template": json.loads(line), "data": oracle.DATA} for line in lines])
+    expect_none([{"template": text, "data": oracle.DATA} for text in STATEMENTS])
+
+
+def test_refusals_are_as_listed():
+    expect_none([{"template": text, "data": oracle.DATA} for text in oracle.REFUSED])
 
 
 def test_blanks_around_tags():
@@ -81,3 +88,43 @@ def test_random_expressions(seed):
 @pytest.mark.parametrize("seed", [3, 4])
 def test_random_templates(seed):
     expect_none(oracle.random_templates(seed, N_TEMPLATES // 2))
+
+
+# What must stay a user's on its way through names.
+NAMES = ("{{ '%s'|format(**d) }}", "{{ ['%s']|map('format', **d)|join }}", "{{ dict(**d) }}",
+         "{% macro m() %}{{ kwargs }}{% endmacro %}{{ m(**d) }}", "{{ namespace(**d) }}",
+         "{{ '{}'.format(d) }}", "{{ d|items|list }}", "{{ d|dictsort|join }}", "{{ d|list|join }}",
+         "{{ r|map('list')|map('join')|list }}", "{% for k in d %}{{ k|upper }}{% endfor %}",
+         "{{ d|tojson(indent=s) }}", "{{ d|tojson(separators=(s, u)) }}")
+
+
+@pytest.mark.parametrize("cases", [
+    [{"template": text, "data": oracle.DATA} for text in NAMES],
+    [{"template": "{{ " + text + " }}", "data": oracle.DATA} for text in EXPRESSIONS],
+    [{"template": text, "data": oracle.DATA} for text in STATEMENTS],
+    template_families.cases(),
+    oracle.random_expressions(5, N_EXPRESSIONS // 2),
+    oracle.random_templates(6, N_TEMPLATES),
+], ids=["names", "expressions", "statements", "families", "random expressions",
+        "random templates"])
+def test_what_a_user_wrote_stays_the_users(cases):
+    found, n_tainted = oracle.leaks(cases)
+    assert not found, f"{len(found)} leaks, such as\n" + "\n".join(found[:10])
+    assert n_tainted > len(cases) / 20
+
+
+def test_turn_tokens_are_of_one_piece():
+    """Where a template makes a token of a role, no border between origins lies within it."""
+    cases = [{**case, "user": list(case["data"]), "checked": {"messages": ["role"]}}
+             for case in template_families.cases()
+             if "<|' +" in case["template"] or "<|{{" in case["template"]]
+    n_tokens = 0
+    for case, answer in zip(cases, oracle.by_tool(cases)):
+        text = answer.get("text", "").encode()
+        begin = 0
+        for end, from_user in answer.get("spans", []):
+            part = text[begin:end].decode(errors="replace")
+            assert from_user or not part.endswith("<|"), (case["template"], text)
+            n_tokens += part.count("<|user|>")
+            begin = end
+    assert n_tokens > 0

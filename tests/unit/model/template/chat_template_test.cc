@@ -92,6 +92,35 @@ TEST(ChatTemplateErrors, IntegersStayInBounds) {
   EXPECT_EQ(render("{{ [1, 2, 3][::9223372036854775807] }}"), "[1]");
 }
 
+TEST(ChatTemplateErrors, AreShort) {
+  const std::vector<TemplateVariable> data = {{"u", std::string(1'000'000, 'x'), true}};
+  for (const char* source :
+       {"{{ '{:' ~ u ~ '}' }}{{ ('{:' ~ u ~ '}').format(1) }}", "{{ ('{' ~ u ~ '}').format(1) }}",
+        "{{ [1]|map(u)|list }}", "{{ {}[u].x }}", "{{ [][u].x }}", "{{ dict(**{u: 1}).x.y }}",
+        "{{ range(**{u: 1}) }}", "{{ ('%(' ~ u ~ ')s') % {} }}", "{{ 1|attr(u) + 1 }}"}) {
+    const auto status = render_all(source, data).status();
+    EXPECT_FALSE(status.ok()) << source;
+    EXPECT_LT(status.message().size(), 2000u) << source;
+  }
+}
+
+TEST(ChatTemplate, CalculatesAsPythonDoes) {
+  EXPECT_EQ(render("{{ 1481 / 5630 }} {{ 9007199254740993 / 3 }} {{ -7 / 2 }} {{ 0 / -3 }}"),
+            "0.26305506216696267 3002399751580331.0 -3.5 -0.0");
+  EXPECT_EQ(render("{{ range(-9223372036854775807, 9223372036854775807, "
+                   "4611686018427387904)|list|length }}"),
+            "4");
+  EXPECT_EQ(render("{{ range(-9223372036854775807, 9223372036854775807, "
+                   "4611686018427387904)[-1] }}"),
+            "4611686018427387905");
+  EXPECT_THAT(render("{{ '%*d' % (-9223372036854775807 - 1, 5) }}"), HasSubstr("too wide a field"));
+  EXPECT_EQ(render("{{ '%*d|' % (-3, 5) }}"), "5  |");
+  EXPECT_EQ(render("{{ '{:.3}|{:.3}|{:.1}'.format(100.0, 123456.0, 5.0) }}"),
+            "1e+02|1.23e+05|5e+00");
+  EXPECT_EQ(render("{{ '٣'|int }} {{ '-१२'|int }} {{ '٣.٥'|float }}"), "3 -12 3.5");
+  EXPECT_EQ(render("{% set x = 1.5 %}{{ x is sameas x }} {{ x is sameas 2.5 }}"), "True False");
+}
+
 TEST(ChatTemplate, AnyThreadMayRender) {
   const auto compiled = ChatTemplate::compile(
       "{% set ns = namespace(n=0) %}{% macro m(x) %}{{ x|upper }}{% endmacro %}"

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <functional>
 
 #include "tests/unit/model/template/render.h"
@@ -37,6 +39,22 @@ std::string on_stack(size_t n_bytes, std::function<std::string()> function) {
   pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
   return job.result;
+}
+
+// A loop around a statement.
+std::string looped(const std::string& body) {
+  return "{% for a in range(99999) %}" + body + "{% endfor %}";
+}
+// a0, a1, … with what stands around each.
+std::string names(int n, std::string_view after, std::string_view before = "") {
+  std::string all;
+  for (int i = 0; i < n; ++i) all += fmt::format("{}{}a{}{}", i == 0 ? "" : ",", before, i, after);
+  return all;
+}
+std::string assignments(int n) {
+  std::string all;
+  for (int i = 0; i < n; ++i) all += fmt::format("{{% set a{} = 1 %}}", i);
+  return all;
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -134,16 +152,154 @@ TEST(TemplateLimits, MemoryIsBounded) {
   EXPECT_THAT(render("{{ range(1000000000) }}"), HasSubstr("more than 100000 numbers"));
 }
 
+// Of this process, in bytes.
+size_t resident_bytes() {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// What the blocks that are open in each other hold counts together.
+TEST(TemplateLimits, MemoryOfOpenBlocksIsBounded) {
+  constexpr TemplateLimits kLimits{.max_value_bytes = size_t{64} << 20};
+  const size_t before = resident_bytes();
+  for (const char* source : {
+           "{% set big = 'x' * 8000000 %}{% macro m(n) %}{{ big }}{% if n %}{{ m(n - 1) }}{% endif "
+           "%}"
+           "{% endmacro %}{{ m(60) }}",
+           "{% set big = 'x' * 8000000 %}{% macro m(n) %}{{ big ~ big ~ (m(n - 1) if n) }}"
+           "{% endmacro %}{{ m(60) }}",
+           "{% set big = [0] * 500000 %}{% macro m(n) %}{{ (big + [m(n - 1) if n])|length }}"
+           "{% endmacro %}{% macro k(n) %}{{ [big|list, big|list, k(n - 1) if n]|length }}"
+           "{% endmacro %}{{ k(60) }}",
+       }) {
+    EXPECT_THAT(render(source, {}, kLimits), HasSubstr("needs more than 67108864 bytes")) << source;
+    EXPECT_LT(resident_bytes(), before + (size_t{400} << 20)) << source;
+  }
+}
+
+// Honest templates gather a long chat message by message.
+TEST(TemplateLimits, ATextThatGrowsByPiecesCostsWhatIsAdded) {
+  constexpr TemplateLimits kLimits{.max_value_bytes = size_t{16} << 20};
+  Json messages = Json::array();
+  for (int i = 0; i < 3000; ++i) messages.push_back(std::string(1000, 'x'));
+  for (const char* sum : {"ns.t ~ m", "ns.t + m", "ns.t ~ '<' ~ m ~ '>'", "ns.t + '<' + m"}) {
+    const std::string source =
+        "{% set ns = namespace(t='') %}{% for m in l %}{% set ns.t = " + std::string(sum) +
+        " %}{% endfor %}{{ ns.t|length }}";
+    const std::string length = render(source, {{"l", messages, true}}, kLimits);
+    EXPECT_THAT(length, ::testing::MatchesRegex("300[0-9]*")) << sum;
+  }
+}
+
+TEST(TemplateLimits, LazyFiltersDontHideALimit) {
+  constexpr TemplateLimits kShort{.max_value_bytes = 1 << 20, .max_steps = 200'000};
+  EXPECT_THAT(render("{% set x = ['a' * 1000]|map('center', 100000000) %}ok", {}, kShort),
+              HasSubstr("needs more than 1048576 bytes"));
+  EXPECT_THAT(render("{% set x = [range(99999)]|map('sort')|map('sum') %}"
+                     "{% set x = [range(99999), range(99999)]|map('list')|unique %}ok",
+                     {}, kShort),
+              HasSubstr("needs more than"));
+  EXPECT_THAT(render("{% set big = 'x' * 25000000 %}{% set parts = [big] * 10 %}"
+                     "{% for i in range(20) %}{% set x = [parts]|map('join') %}{% endfor %}ok"),
+              HasSubstr("needs more than"));
+  EXPECT_EQ(render("{% set x = [1]|map('nope') %}ok"), "ok");
+}
+
 TEST(TemplateLimits, StepsAreBounded) {
   constexpr TemplateLimits kShort{.max_steps = 200'000};
-  for (const char* source : {
+  const Json long_list = Json::parse("[" + repeated("0,", 9999) + "0]");
+  const std::vector<TemplateVariable> data = {
+      {"u", repeated("é", 100'000), true}, {"b", repeated(" ", 100'000), true}, {"l", long_list}};
+  for (const std::string& source : std::initializer_list<std::string>{
            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
            "{% set x = 'a' * 1000000 %}{% for a in range(99999) %}{{ 'b' in x }}{% endfor %}",
            "{% set x = range(9999)|list %}{% for a in range(99999) %}{{ -1 in x }}{% endfor %}",
            "{% set x = range(99999)|list %}{{ x|sort|sort|sort|sum }}",
+           looped("{% set x = u|length %}"),
+           looped("{% set x = u is lower %}"),
+           looped("{% set x = u is upper %}"),
+           looped("{% set x = 'a'.startswith(u) %}"),
+           looped("{% set x = [][u] %}"),
+           looped("{% set x = {}[u] %}"),
+           looped("{% set x = u|truncate(99990, true) %}"),
+           looped("{% set x = u|truncate(99990) %}"),
+           looped("{% set x = u|center(9) %}"),
+           looped("{% set x = u.ljust(9) %}"),
+           looped("{% set x = u.zfill(9) %}"),
+           looped("{% set x = b.strip() %}"),
+           looped("{% set x = b|trim %}"),
+           looped("{% set x = u[1:] %}"),
+           looped("{% set x = u[5] %}"),
+           looped("{% set x = u.isprintable() %}"),
+           looped("{% set x = u.rfind('z') %}"),
+           looped("{% set x = u.rsplit('z') %}"),
+           looped("{% set x = u.removeprefix(u ~ 'z') %}"),
+           looped("{% set x = [1]|map(u) %}"),
+           looped("{% set x = l == l ~ 'x' %}"),
+           looped("{% for y in [1] %}" + assignments(3000) + "{% endfor %}"),
+           "{% macro m(" + names(300, "") + ") %}{% endmacro %}" +
+               looped("{{ m(**{" + names(300, "':1", "'") + "}) }}"),
+           "{% set d = {" + names(300, "':1", "'") + "} %}" +
+               looped("{{ ('{a299}' * 99).format(**d) }}"),
        }) {
-    EXPECT_THAT(render(source, {}, kShort), HasSubstr("more than 200000 steps")) << source;
+    EXPECT_THAT(render(source, data, kShort), HasSubstr("more than 200000 steps"))
+        << source.substr(0, 200);
   }
+}
+
+TEST(TemplateLimits, CompilingIsBounded) {
+  for (const std::string& source : {"{{ f(" + names(60'000, "=1") + ") }}",
+                                    "{% macro m(" + names(60'000, "") + ") %}{% endmacro %}"}) {
+    EXPECT_THAT(render(source), HasSubstr("needs more than 20000000 steps"));
+  }
+  EXPECT_EQ(render("{% macro m(" + names(300, "=1") + ") %}{{ a299 }}{% endmacro %}{{ m(" +
+                   names(300, "=2") + ") }}"),
+            "2");
+}
+
+// Searching from the right costs what is looked at.
+TEST(TemplateLimits, SearchingFromTheRightIsNotDear) {
+  const Json text = repeated(std::string(983, 'x') + "</tool_response>\n", 1500);
+  for (const char* part :
+       {"rsplit('</tool_response>\\n')|length", "rpartition('</tool_response>')|length",
+        "rfind('</tool_response>\\n')"}) {
+    const auto rendered = render_all("{{ u." + std::string(part) + " }}", {{"u", text, true}},
+                                     {.max_steps = 200'000});
+    EXPECT_TRUE(rendered.ok()) << rendered.status();
+  }
+  EXPECT_EQ(render("{{ 'abcabc'.rfind('bc') }} {{ 'abc'.rfind('') }} {{ 'a'.rfind('aa') }} "
+                   "{{ 'aabaab'.rsplit('aab') }} {{ 'x'.rpartition('y') }}"),
+            "4 3 -1 ['', '', ''] ('', '', 'x')");
+}
+
+TEST(TemplateLimits, ManyLevelsWork) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr TemplateLimits kLimits{.max_stack_bytes = size_t{4} << 20};  // larger frames
+#else
+  constexpr TemplateLimits kLimits{};
+#endif
+  constexpr int kLevels = 64;
+  Json data = 1;
+  for (int i = 0; i < kLevels; ++i) data = Json::array({Json::object({{"k", std::move(data)}})});
+  for (const auto& [source, text] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ " + repeated("(", kLevels) + "1" + repeated(")", kLevels) + " }}", "1"},
+           {"{{ " + repeated("[", kLevels) + repeated("]", kLevels) + "|length }}", "1"},
+           {"{{ " + repeated("{1:", kLevels) + "1" + repeated("}", kLevels) + "|length }}", "1"},
+           {"{{ " + repeated("not (", kLevels / 2) + "1" + repeated(")", kLevels / 2) + " }}",
+            "True"},
+           {"{{ " + repeated("dict(a=", kLevels) + "1" + repeated(")", kLevels) + "|length }}",
+            "1"},
+           {repeated("{% if true %}", kLevels) + "x" + repeated("{% endif %}", kLevels), "x"},
+           {repeated("{% for i in [1] %}", kLevels) + "x" + repeated("{% endfor %}", kLevels), "x"},
+           {"{{ d|tojson|length }}{{ d|string|length == d|tojson|length }}", "577True"},
+           {"{{ d == d|list }}", "True"},
+       }) {
+    EXPECT_EQ(render(source, {{"d", data, true}}, kLimits), text) << source;
+  }
+  constexpr TemplateLimits kFlat{.max_stack_bytes = 4096};
+  EXPECT_THAT(render("{{ ((((((((1)))))))) }}", {}, kFlat),
+              HasSubstr("nests too deeply for the stack (the limit is 4096 bytes)"));
 }
 
 TEST(TemplateLimits, SourcesAreBounded) {
