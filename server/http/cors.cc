@@ -38,7 +38,7 @@ absl::Status check_cors_origin(std::string_view origin) {
     if (is_scheme && is_host) return absl::OkStatus();
   }
   return base::invalid_argument(
-      "has '{}'; give * or an origin in lower case without a path, as https://chat.example.org",
+      "takes * or an origin in lower case without a path, as https://chat.example.org, not \"{}\"",
       origin);
 }
 

@@ -128,7 +128,8 @@ TEST(CompletionAnswer, Events) {
 TEST(CompletionAnswer, StopReasons) {
   CompletionRequest request = completion();
   request.stop = {"x", "END"};
-  request.sampling.stop_ids = {3};
+  request.sampling.stop_ids = {3, 4};
+  request.n_stop_token_ids = 1;  // the other one is the model's
   request.return_token_ids = true;
   request.n = 3;
   CompletionAnswer answer({"cmpl-1", "m", 7}, request, tokenizer());
@@ -138,7 +139,7 @@ TEST(CompletionAnswer, StopReasons) {
     delta.tokens = {0};
     if (i == 0) delta.matched_stop = 1;
     if (i == 1) delta.stop_token = 3;
-    if (i == 2) delta.stop_token = 5;  // the model's own end
+    if (i == 2) delta.stop_token = 4;
     (void)answer.add(i, std::move(delta));
   }
   const Json choices = Json::parse(answer.end(kUsage)).at("choices");
@@ -146,7 +147,7 @@ TEST(CompletionAnswer, StopReasons) {
   EXPECT_EQ(choices[1].at("stop_reason"), 3);
   EXPECT_TRUE(choices[2].at("stop_reason").is_null());
   EXPECT_EQ(choices[0].at("token_ids"), Json({0}));
-  EXPECT_EQ(choices[2].at("token_ids"), Json({0, 5}));
+  EXPECT_EQ(choices[2].at("token_ids"), Json({0, 4}));
   EXPECT_EQ(choices[2].at("prompt_token_ids"), Json({0, 1}));
 }
 

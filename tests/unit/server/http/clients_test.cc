@@ -74,12 +74,13 @@ TEST_F(HttpClients, ABodyThatTricklesFastIsEndedToo) {
   }
   client.read_to_end();
   EXPECT_TRUE(client.received().starts_with("HTTP/1.1 408 ")) << client.received();
+  client.close();
   EXPECT_TRUE(all_returned());
 }
 
 // What is read ahead stays within its bound however many requests stand behind the one in hand.
 TEST_F(HttpClients, APipelineLongerThanWhatIsReadAheadIsServed) {
-  start();
+  start({}, 2000);
   Client client(port());
   const std::string body(100, 'x');
   constexpr int kRequests = 1500;  // some 200 KiB
