@@ -232,6 +232,8 @@ TEST(TemplateLimits, StepsAreBounded) {
            looped("{% set x = u[5] %}"),
            looped("{% set x = u.isprintable() %}"),
            looped("{% set x = u.rfind('z') %}"),
+           "{% set n = namespace(**{u: 1}) %}" + looped("{% set x = n|attr(u) %}"),
+           "{% macro m() %}{% endmacro %}" + looped("{% set x = m() ~ l|map(attribute=u)|list %}"),
            looped("{% set x = u.rsplit('z') %}"),
            looped("{% set x = u.removeprefix(u ~ 'z') %}"),
            looped("{% set x = [1]|map(u) %}"),
