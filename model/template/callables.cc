@@ -119,6 +119,10 @@ void append_callable(Workspace& workspace, TextBuilder& out, const Value& value)
   }
 }
 
+bool flag(const Value& value, bool otherwise) {
+  return value.is_missing() ? otherwise : truth(value);
+}
+
 void bind_arguments(std::string_view callee, const Arguments& arguments,
                     std::span<const std::string_view> names, size_t n_required,
                     std::span<Value> result) {

@@ -60,6 +60,19 @@ std::array<Value, N> bind(std::string_view callee, const Arguments& arguments,
   bind_arguments(callee, arguments, names, n_required, result);
   return result;
 }
+// Arguments that may be left out.
+inline bool is_given(const Value& value) { return !value.is_missing() && !value.is(Kind::kNone); }
+bool flag(const Value& value, bool otherwise = false);
+
+// The entry of a table that has this name; null if none has it.
+template <typename Table>
+auto find_entry(const Table& table, std::string_view name) -> decltype(table.data()) {
+  for (const auto& entry : table) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
 // For methods that take no argument by name.
 template <size_t N>
 std::array<Value, N> bind_positional(std::string_view callee, const Arguments& arguments,

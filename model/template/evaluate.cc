@@ -186,6 +186,7 @@ void Interpreter::add_star_arguments(const CallArguments& node, Activation& acti
     if (!entry.key.is_text()) fail("the names of arguments must be texts");
     const std::string_view name = entry.key.text->bytes;
     workspace_.tick(static_cast<int64_t>(node.named.size()));
+    workspace_.tick_bytes(name.size());
     for (const auto& argument : node.named) {
       if (argument.name == name) fail("the argument '{}' is given twice", name);
     }

@@ -1,5 +1,4 @@
 // The global functions of every template (interpreter.h).
-#include <algorithm>
 #include <array>
 
 #include "model/template/callables.h"
@@ -115,10 +114,6 @@ constexpr std::array kFunctions = {
 
 }  // namespace
 
-const Function* find_global_function(std::string_view name) {
-  const auto* found = std::find_if(kFunctions.begin(), kFunctions.end(),
-                                   [&](const Function& function) { return function.name == name; });
-  return found == kFunctions.end() ? nullptr : found;
-}
+const Function* find_global_function(std::string_view name) { return find_entry(kFunctions, name); }
 
 }  // namespace pagoda::model::jinja

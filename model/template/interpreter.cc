@@ -69,6 +69,7 @@ void Interpreter::enter(const Scope& scope, Activation& activation) {
         slot = {};
         break;
       case Load::From::kGlobal:
+        workspace_.tick_bytes(load.name.size());
         slot = global(load.name);
         break;
       case Load::From::kOuter:

@@ -107,12 +107,6 @@ constexpr std::array kFloatMethods = {
     MethodEntry{"is_integer", float_is_integer},
 };
 
-const MethodEntry* find_in(std::span<const MethodEntry> methods, std::string_view name) {
-  const auto found = std::find_if(methods.begin(), methods.end(),
-                                  [&](const MethodEntry& entry) { return entry.name == name; });
-  return found == methods.end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 const MethodEntry* find_method(Kind kind, std::string_view name) {
@@ -120,16 +114,16 @@ const MethodEntry* find_method(Kind kind, std::string_view name) {
     case Kind::kText:
       return find_text_method(name);
     case Kind::kDict:
-      return find_in(kDictMethods, name);
+      return find_entry(kDictMethods, name);
     case Kind::kList:
-      return find_in(kSequenceMethods, name);
+      return find_entry(kSequenceMethods, name);
     case Kind::kTuple:
     case Kind::kRange:
-      return find_in(std::span(kSequenceMethods).first(2), name);
+      return find_entry(std::span(kSequenceMethods).first(2), name);
     case Kind::kCycler:
-      return find_in(kCyclerMethods, name);
+      return find_entry(kCyclerMethods, name);
     case Kind::kFloat:
-      return find_in(kFloatMethods, name);
+      return find_entry(kFloatMethods, name);
     default:
       return nullptr;
   }

@@ -103,7 +103,7 @@ Value do_rejectattr(Workspace& workspace, const Value& value, const Arguments& a
 
 Value do_unique(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [case_sensitive, path] = bind<2>("unique", arguments, {"case_sensitive", "attribute"});
-  const SortKey key(workspace, path, !case_sensitive.is_missing() && truth(case_sensitive));
+  const SortKey key(workspace, path, flag(case_sensitive));
   Values kept(workspace);
   Dict seen;
   try {
@@ -133,9 +133,7 @@ constexpr std::array kFilters = {
 }  // namespace
 
 const FilterEntry* find_selecting_filter(std::string_view name) {
-  const auto* found = std::find_if(kFilters.begin(), kFilters.end(),
-                                   [&](const FilterEntry& entry) { return entry.name == name; });
-  return found == kFilters.end() ? nullptr : found;
+  return find_entry(kFilters, name);
 }
 
 const FilterEntry* find_filter(std::string_view name) {

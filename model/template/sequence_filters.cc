@@ -13,10 +13,6 @@ namespace pagoda::model::jinja {
 
 namespace {
 
-bool flag(const Value& value) { return !value.is_missing() && truth(value); }
-
-bool is_given(const Value& value) { return !value.is_missing() && !value.is(Kind::kNone); }
-
 Value do_length(Workspace& workspace, const Value& value, const Arguments& arguments) {
   bind<0>("length", arguments, {});
   if (value.is(Kind::kLoop)) return attribute(workspace, value, "length");
@@ -279,9 +275,7 @@ constexpr std::array kFilters = {
 }  // namespace
 
 const FilterEntry* find_sequence_filter(std::string_view name) {
-  const auto* found = std::find_if(kFilters.begin(), kFilters.end(),
-                                   [&](const FilterEntry& entry) { return entry.name == name; });
-  return found == kFilters.end() ? nullptr : found;
+  return find_entry(kFilters, name);
 }
 
 }  // namespace pagoda::model::jinja

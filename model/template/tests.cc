@@ -1,5 +1,4 @@
 // Tests, the names after `is` (filters.h).
-#include <algorithm>
 #include <array>
 
 #include "model/template/callables.h"
@@ -150,10 +149,6 @@ constexpr std::array kTests = {
 
 }  // namespace
 
-const TestEntry* find_test(std::string_view name) {
-  const auto* found = std::find_if(kTests.begin(), kTests.end(),
-                                   [&](const TestEntry& entry) { return entry.name == name; });
-  return found == kTests.end() ? nullptr : found;
-}
+const TestEntry* find_test(std::string_view name) { return find_entry(kTests, name); }
 
 }  // namespace pagoda::model::jinja

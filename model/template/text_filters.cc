@@ -19,7 +19,7 @@ namespace {
 
 // A text argument that may be left out or none.
 const Text* optional_text(const Value& value, std::string_view what) {
-  if (value.is_missing() || value.is(Kind::kNone)) return nullptr;
+  if (!is_given(value)) return nullptr;
   require_defined(value);
   if (!value.is_text()) fail("{} must be a text, not a {}", what, type_name(value));
   return value.text;
@@ -31,10 +31,6 @@ const Text& required_text(const Value& value, std::string_view filter) {
   return *value.text;
 }
 
-bool flag(const Value& value, bool otherwise = false) {
-  return value.is_missing() ? otherwise : truth(value);
-}
-
 Value do_trim(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [chars] = bind<1>("trim", arguments, {"chars"});
   return text_value(
@@ -43,9 +39,9 @@ Value do_trim(Workspace& workspace, const Value& value, const Arguments& argumen
 
 Value do_replace(Workspace& workspace, const Value& value, const Arguments& arguments) {
   const auto [from, to, count] = bind<3>("replace", arguments, {"old", "new", "count"}, 2);
-  const bool all = count.is_missing() || count.is(Kind::kNone);
-  const Text* replaced = replace(workspace, *to_text(workspace, value), *to_text(workspace, from),
-                                 *to_text(workspace, to), all ? -1 : as_index(count, "count"));
+  const Text* replaced =
+      replace(workspace, *to_text(workspace, value), *to_text(workspace, from),
+              *to_text(workspace, to), is_given(count) ? as_index(count, "count") : -1);
   return text_value(with_markup(workspace, *replaced, false));
 }
 
@@ -108,8 +104,7 @@ Value do_truncate(Workspace& workspace, const Value& value, const Arguments& arg
   const Text* given_end = optional_text(end_value, "end");
   const Text& end = given_end == nullptr ? dots : *given_end;
   const int64_t max_length = length_value.is_missing() ? 255 : as_index(length_value, "length");
-  const bool has_leeway = !leeway_value.is_missing() && !leeway_value.is(Kind::kNone);
-  const int64_t leeway = has_leeway ? as_index(leeway_value, "leeway") : 5;
+  const int64_t leeway = is_given(leeway_value) ? as_index(leeway_value, "leeway") : 5;
   const auto end_length = static_cast<int64_t>(length(workspace, end));
   if (max_length < end_length) fail("truncate() needs a length of at least {}", end_length);
   if (leeway < 0) fail("truncate() needs a leeway of at least 0");
@@ -182,7 +177,7 @@ Value do_tojson(Workspace& workspace, const Value& value, const Arguments& argum
   JsonStyle style;
   style.ensure_ascii = flag(ensure_ascii);
   style.sort_keys = flag(sort_keys);
-  if (!indent.is_missing() && !indent.is(Kind::kNone)) {
+  if (is_given(indent)) {
     if (indent.is_text()) {
       style.indent = indent.text;
     } else {
@@ -195,7 +190,7 @@ Value do_tojson(Workspace& workspace, const Value& value, const Arguments& argum
   }
   style.item_separator = make_text(workspace, style.indent != nullptr ? "," : ", ");
   style.key_separator = make_text(workspace, ": ");
-  if (!separators.is_missing() && !separators.is(Kind::kNone)) {
+  if (is_given(separators)) {
     const Values pair = items_of(workspace, separators);
     if (pair.size() != 2 || !pair[0].is_text() || !pair[1].is_text()) {
       fail("tojson() needs two texts as separators");
@@ -377,10 +372,6 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-const FilterEntry* find_text_filter(std::string_view name) {
-  const auto* found = std::find_if(kFilters.begin(), kFilters.end(),
-                                   [&](const FilterEntry& entry) { return entry.name == name; });
-  return found == kFilters.end() ? nullptr : found;
-}
+const FilterEntry* find_text_filter(std::string_view name) { return find_entry(kFilters, name); }
 
 }  // namespace pagoda::model::jinja

@@ -14,7 +14,7 @@ namespace pagoda::model::jinja {
 namespace {
 
 const Text* optional_text(const Value& value, std::string_view method) {
-  if (value.is_missing() || value.is(Kind::kNone)) return nullptr;
+  if (!is_given(value)) return nullptr;
   require_defined(value);
   if (!value.is_text()) fail("{}() takes a text, not a {}", method, type_name(value));
   return value.text;
@@ -319,10 +319,6 @@ constexpr std::array kMethods = {
 
 }  // namespace
 
-const MethodEntry* find_text_method(std::string_view name) {
-  const auto* found = std::find_if(kMethods.begin(), kMethods.end(),
-                                   [&](const MethodEntry& entry) { return entry.name == name; });
-  return found == kMethods.end() ? nullptr : found;
-}
+const MethodEntry* find_text_method(std::string_view name) { return find_entry(kMethods, name); }
 
 }  // namespace pagoda::model::jinja

@@ -53,6 +53,7 @@ const Value* find(Workspace& workspace, const Dict& dict, const Value& key) {
 }
 
 const Value* find(Workspace& workspace, const Dict& dict, std::string_view key) {
+  workspace.tick_bytes(key.size());
   if (dict.index == nullptr) {
     for (const Dict::Entry& entry : dict.items()) {
       if (entry.key.is_text() && entry.key.text->bytes == key) return &entry.value;
