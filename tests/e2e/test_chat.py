@@ -314,8 +314,10 @@ def test_edge_values_of_sampling(server):
             content(server, **fields, temperature=1, seed=seed)
 
 
-def test_deep_nesting(server):
+def test_deep_nesting(start):
     """Bodies and texts in them nested 100,000 deep are refused; 60 levels pass."""
+    server = start("--kv-cache-memory-bytes", "64MiB")  # touched at once, so memory is at rest
+
     def post(body):
         return requests.post(server.url + "/v1/chat/completions", data=body, timeout=30)
 

@@ -176,7 +176,7 @@ def test_serving_takes_curl_and_building_does_not(tree, mode, wanted):
     tree.stub("apt-get", "[[ $* != *install* ]]")
     assert tree.run("setup.sh", mode).returncode == 1
     assert (" curl" in tree.calls("apt-get")[1]) == wanted
-    assert "yaml" not in tree.calls("apt-get")[1]
+    assert "python3-yaml" not in tree.calls("apt-get")[1]
 
 
 GIB = 1 << 30
