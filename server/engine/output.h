@@ -37,7 +37,7 @@ class StopMatcher {
     std::string text;             // never empty
     std::vector<size_t> borders;  // [text.size()]: of its first i + 1 bytes, the longest end that
                                   // it begins with
-    size_t matched = 0;  // of its beginning, at the end of the text so far
+    size_t matched = 0;           // of its beginning, at the end of the text so far
   };
 
   std::vector<Pattern> patterns_;

@@ -1,5 +1,6 @@
-// Tokens to text: whatever the bytes of the tokens and wherever the stop strings are cut, what comes
-// out is valid UTF-8, the same as of the whole at once, and ends before the first stop string.
+// Tokens to text: whatever the bytes of the tokens and wherever the stop strings are cut, what
+// comes out is valid UTF-8, the same as of the whole at once, and ends before the first stop
+// string.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,9 +16,7 @@ namespace {
 using pagoda::engine::StopMatcher;
 using pagoda::model::Utf8Stream;
 
-bool is_utf8(const std::string& text) {
-  return pagoda::model::utf8_valid_len(text) == text.size();
-}
+bool is_utf8(const std::string& text) { return pagoda::model::utf8_valid_len(text) == text.size(); }
 
 struct Streamed {
   std::string text;

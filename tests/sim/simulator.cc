@@ -291,8 +291,7 @@ class Simulator {
           solo.is_stuck && absl::IsInvalidArgument(sink.error) && sink.tokens.size() == want.size();
       // What had begun when the engine was drained goes on.
       const bool refused = drained_ && sink.tokens.empty() && absl::IsUnavailable(sink.error);
-      const bool expected =
-          sent_[i].cancelled || request.deadline_us != 0 || stuck || refused;
+      const bool expected = sent_[i].cancelled || request.deadline_us != 0 || stuck || refused;
       if (!expected) {
         return fail(fmt::format("request {} ended by {}", i, base::message_of(sink.error)));
       }
