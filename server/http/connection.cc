@@ -252,7 +252,7 @@ void Connection::admit_and_read_body() {
                                                 : 0;
   if (!match_.route->admitted) {
     // Such a route reads no body.
-    if (has_body_ && !body_can_be_skipped()) keep_alive_ = false;
+    if (has_body_ && !skippable_body().has_value()) keep_alive_ = false;
     if (has_body_ && keep_alive_) skip_left_ = static_cast<size_t>(*length);
     return dispatch();
   }
@@ -342,11 +342,13 @@ void Connection::dispatch() {
 
 // A body that was promised and is not wanted is read past when that is cheap and sure. A client
 // that waits to be told to go on may or may not send it.
-bool Connection::body_can_be_skipped() const {
-  // A connection that may go on is one whose head was understood.
-  if (!keep_alive_ || !has_body_ || parser_->chunked()) return false;
+std::optional<size_t> Connection::skippable_body() const {
+  if (!parser_.has_value() || parser_->chunked() || !request_.header("expect").empty()) {
+    return std::nullopt;
+  }
   const auto length = parser_->content_length();
-  return length.has_value() && *length <= kMaxSkippedBody && request_.header("expect").empty();
+  if (!length.has_value() || *length > kMaxSkippedBody) return std::nullopt;
+  return static_cast<size_t>(*length);
 }
 
 // After the answer, with a deadline set.

@@ -101,7 +101,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_body();
   void on_body(Error error);
   void dispatch();
-  bool body_can_be_skipped() const;
+  // The length of an unread body that may be read past; none: the connection has to end.
+  std::optional<size_t> skippable_body() const;
   void skip_body();
 
   // Answering (connection_answer.cc).

@@ -44,8 +44,11 @@ void Connection::refuse_and_close(int status, std::string_view message) {
 // connection ends with it.
 void Connection::answer_directly(Response response) {
   ticket_ = engine::AdmissionTicket();
-  if (has_body_ && !body_can_be_skipped()) keep_alive_ = false;
-  if (has_body_ && keep_alive_) skip_left_ = static_cast<size_t>(*parser_->content_length());
+  if (has_body_) {
+    const std::optional<size_t> n_bytes = skippable_body();
+    keep_alive_ = keep_alive_ && n_bytes.has_value();
+    if (keep_alive_) skip_left_ = *n_bytes;
+  }
   begin_answer();
   tell_answer(response.status, true);
   write_response(std::move(response));
