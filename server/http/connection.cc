@@ -343,9 +343,9 @@ void Connection::dispatch() {
 // A body that was promised and is not wanted is read past when that is cheap and sure. A client
 // that waits to be told to go on may or may not send it.
 std::optional<size_t> Connection::skippable_body() const {
-  if (!parser_.has_value() || parser_->chunked() || !request_.header("expect").empty()) {
-    return std::nullopt;
-  }
+  // Of a head that was not understood there is no length.
+  if (!keep_alive_ || !parser_.has_value() || !parser_->is_header_done()) return std::nullopt;
+  if (parser_->chunked() || !request_.header("expect").empty()) return std::nullopt;
   const auto length = parser_->content_length();
   if (!length.has_value() || *length > kMaxSkippedBody) return std::nullopt;
   return static_cast<size_t>(*length);
