@@ -1,5 +1,6 @@
 #include "server/http/cors.h"
 
+#include "server/http/wire.h"
 #include "tests/unit/server/http/server_fixture.h"
 
 namespace pagoda::http {
@@ -36,7 +37,10 @@ class Cors : public HttpServer {
     client.send(request);
     client.finish_sending();
     EXPECT_TRUE(client.read_to_end());
-    return client.received();
+    // A client that has ended its sending may be asked by that whether it still reads.
+    std::string answer = client.received();
+    while (answer.starts_with(kContinue)) answer.erase(0, kContinue.size());
+    return answer;
   }
 };
 
