@@ -93,7 +93,6 @@ class Serve {
 
   // Returns when requests are served; the destructor ends them.
   absl::Status start() {
-    http::raise_descriptor_limit();
     // The port comes first: a busy one is told before a model is loaded for nothing.
     RETURN_IF_ERROR(http_.bind(options_.host, options_.port));
     http_.set_router(api::make_starting_router(std::string(version())));

@@ -26,6 +26,14 @@ void Answer::add_chunk_usage(size_t choice, int64_t n_completion_tokens, Json& c
            {"total_tokens", prompt_len + n_completion_tokens}};
 }
 
+std::string Answer::stream_end(std::string_view object, const UsageTotals& usage) const {
+  if (!request_.include_usage) return std::string(kDoneEvent);
+  Json json = head_json(head_, object);
+  json["choices"] = Json::array();
+  json["usage"] = usage_json(usage);
+  return event(json).append(kDoneEvent);
+}
+
 Json head_json(const AnswerHead& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
 }

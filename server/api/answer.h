@@ -57,6 +57,8 @@ class Answer {
   // "usage" of a chunk: null, or with continuous_usage what it is so far; none where the client did
   // not ask for the usage.
   void add_chunk_usage(size_t choice, int64_t n_completion_tokens, Json& chunk) const;
+  // The last events of a stream of `object`s: the usage, if it was asked for, and [DONE].
+  std::string stream_end(std::string_view object, const UsageTotals& usage) const;
 
  private:
   const AnswerHead head_;

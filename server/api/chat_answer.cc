@@ -90,13 +90,7 @@ std::string ChatAnswer::chunk(size_t index, Json delta) {
 }
 
 std::string ChatAnswer::end(const UsageTotals& usage) {
-  if (request().stream) {
-    if (!request().include_usage) return std::string(kDoneEvent);
-    Json json = head_json(head(), kChunkObject);
-    json["choices"] = Json::array();
-    json["usage"] = usage_json(usage);
-    return event(json).append(kDoneEvent);
-  }
+  if (request().stream) return stream_end(kChunkObject, usage);
   Json tail = {{"usage", usage_json(usage)}};
   if (request().prompt_logprobs) tail["prompt_logprobs"] = std::move(prompt_logprobs_);
   if (request().return_token_ids) tail["prompt_token_ids"] = prompt_of(0).ids;

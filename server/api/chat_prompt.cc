@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/api/errors.h"
+#include "server/api/prompt.h"
 
 namespace pagoda::api {
 namespace {
@@ -120,9 +121,7 @@ absl::StatusOr<RenderedText> ChatPrompter::render(ChatInput chat, std::string_vi
 void ChatPrompter::encode(const RenderedText& rendered, bool add_special_tokens,
                           std::vector<TokenId>& ids) const {
   const model::Vocabulary& vocabulary = tokenizer_.vocabulary();
-  if (add_special_tokens && vocabulary.add_bos && vocabulary.bos >= 0) {
-    ids.push_back(vocabulary.bos);
-  }
+  if (begins_with_bos(vocabulary, add_special_tokens)) ids.push_back(vocabulary.bos);
   std::vector<model::TextPart> parts;
   size_t begin = 0;
   for (const RenderedText::Span& span : rendered.spans) {

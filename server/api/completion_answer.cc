@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/api/prompt.h"
+
 namespace pagoda::api {
 namespace {
 
@@ -65,9 +67,8 @@ void CompletionAnswer::echo_prompt(size_t index,
   const bool skip_special = request().skip_special_tokens;
   choice.text = prompt.is_text ? prompt.text : model::decode(tokenizer(), prompt.ids, skip_special);
   if (!request().logprobs) return;
-  const model::Vocabulary& vocabulary = tokenizer().vocabulary();
   const bool bos_added =
-      prompt.is_text && add_special_tokens_ && vocabulary.add_bos && vocabulary.bos >= 0;
+      prompt.is_text && begins_with_bos(tokenizer().vocabulary(), add_special_tokens_);
   choice.logprobs.add_prompt(prompt.ids, bos_added ? 1 : 0, !prompt.is_text && skip_special,
                              prompt_logprobs);
 }
@@ -109,13 +110,7 @@ std::string CompletionAnswer::chunk(size_t index) {
 }
 
 std::string CompletionAnswer::end(const UsageTotals& usage) {
-  Json json = head_json(head(), kObject);
-  json["choices"] = Json::array();
-  if (request().stream) {
-    if (!request().include_usage) return std::string(kDoneEvent);
-    json["usage"] = usage_json(usage);
-    return event(json).append(kDoneEvent);
-  }
+  if (request().stream) return stream_end(kObject, usage);
   return whole_answer(head_json(head(), kObject), [this](size_t i) { return take_choice(i); },
                       choices_.size(), {{"usage", usage_json(usage)}});
 }

@@ -18,10 +18,14 @@ absl::Status too_long(absl::Status status) {
 
 }  // namespace
 
+bool begins_with_bos(const model::Vocabulary& vocabulary, bool add_special) {
+  return add_special && vocabulary.add_bos && vocabulary.bos >= 0;
+}
+
 void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
                  std::vector<TokenId>& ids) {
   const model::Vocabulary& vocabulary = tokenizer.vocabulary();
-  if (add_special && vocabulary.add_bos && vocabulary.bos >= 0) ids.push_back(vocabulary.bos);
+  if (begins_with_bos(vocabulary, add_special)) ids.push_back(vocabulary.bos);
   tokenizer.encode(text, model::SpecialTokens::kParse, ids);
 }
 

@@ -13,6 +13,10 @@
 
 namespace pagoda::api {
 
+// Whether a prompt gets the beginning-of-sequence token in front: the model wants one and the
+// request asks for special tokens.
+bool begins_with_bos(const model::Vocabulary& vocabulary, bool add_special);
+
 // Appends the ids of a raw text: control tokens written in it are control tokens. Before them the
 // beginning-of-sequence token, if the model wants one and add_special asks.
 void encode_text(const model::Tokenizer& tokenizer, std::string_view text, bool add_special,
