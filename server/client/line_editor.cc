@@ -86,6 +86,9 @@ struct LineEditor::Terminal {
   LineEnd read(std::string& line) {
     was_interrupted = false;
     el_resize(editor);  // the window may have changed since the last line
+    // libedit takes the terminal over only after it showed the prompt; what is typed in between
+    // would be read by the old rules, which swallow a Ctrl-D.
+    el_set(editor, EL_PREP_TERM, 1);
     int length = 0;
     const char* text = el_gets(editor, &length);
     if (was_interrupted) {

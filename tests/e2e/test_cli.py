@@ -2,10 +2,10 @@
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
-import time
 
 import pytest
 import requests
@@ -217,14 +217,19 @@ class Terminal:
             os.execv(str(BIN), [str(BIN), *arguments])
         self.seen = ""
 
-    def read_until(self, text, timeout=30):
-        end = time.monotonic() + timeout
+    def read(self, timeout=30):
+        """What comes next; nothing when the program ended."""
+        assert select.select([self.fd], [], [], timeout)[0], f"no more after {self.seen!r}"
+        try:
+            return os.read(self.fd, 4096).decode()
+        except OSError:
+            return ""
+
+    def read_until(self, text):
         while text not in self.seen:
-            assert time.monotonic() < end, self.seen
-            try:
-                self.seen += os.read(self.fd, 4096).decode()
-            except OSError:  # the program ended
-                assert text in self.seen, self.seen
+            more = self.read()
+            assert more, self.seen
+            self.seen += more
         before, self.seen = self.seen.split(text, 1)
         return before
 
@@ -232,12 +237,8 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def exit_status(self):
-        while True:
-            try:
-                if not os.read(self.fd, 4096):
-                    break
-            except OSError:
-                break
+        while more := self.read():
+            self.seen += more
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
