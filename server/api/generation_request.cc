@@ -102,7 +102,7 @@ absl::Status read_vocabulary_limits(const Fields& fields, int32_t n_vocab,
     std::vector<TokenId>& ids = request.sampling.allowed_ids;
     ASSIGN_OR_RETURN(ids, read_token_ids("allowed_token_ids", *allowed, n_vocab));
     std::ranges::sort(ids);
-    ids.erase(std::ranges::unique(ids).begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   }
   const Json* words = fields.find("bad_words");
   if (words == nullptr) return absl::OkStatus();
