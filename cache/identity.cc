@@ -43,6 +43,10 @@ std::string canonical_adapter(std::span<const AdapterPart> parts) {
   return all;
 }
 
+base::Digest128 salt_digest(const std::string& salt) {
+  return base::xxh3_128({reinterpret_cast<const uint8_t*>(salt.data()), salt.size()});
+}
+
 BlockKey root_key(const base::Digest256& identity, GroupId group, const CacheScope& scope) {
   base::Sha256 hash;
   add_text(hash, "pagoda kv root 1");

@@ -47,6 +47,9 @@ std::string canonical_adapter(std::span<const AdapterPart> parts);
 
 using BlockKey = base::Digest256;
 
+// What a salt is known by outside the process: XXH3-128 of it.
+base::Digest128 salt_digest(const std::string& salt);
+
 // The parent of a path's first block.
 BlockKey root_key(const base::Digest256& identity, GroupId group, const CacheScope& scope);
 // tokens: [block_size]

@@ -3,25 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "cache/lease_state.h"
 
 namespace pagoda::cache {
-
-// The tables of a lease, by ordinals:
-//
-//   0 ........ n_tree ............ promised_end ........ size
-//   in the tree    promised: private      private, of the
-//   and locked     for now, will be       sequence's own
-//                  committed              answer
-struct PrefixLease::State {
-  CacheScope scope;
-  NodeId end;  // of the locked path
-  std::vector<std::vector<BlockId>> tables;
-  int32_t ready_len = 0;
-  int32_t n_tree = 0;
-  int32_t promised_end = 0;       // 0 once the promise is kept
-  std::vector<int32_t> promised;  // the tokens up to promised_end
-  size_t index = 0;               // in KvCache::leases_
-};
 
 PrefixLease::PrefixLease() = default;
 PrefixLease::PrefixLease(KvCache* cache, std::unique_ptr<State> state)
@@ -42,13 +26,20 @@ PrefixLease::~PrefixLease() {
 int32_t PrefixLease::ready_len() const { return state_->ready_len; }
 std::span<const std::vector<BlockId>> PrefixLease::tables() const { return state_->tables; }
 
-KvCache::KvCache(KvCacheConfig config)
+KvCache::KvCache(KvCacheConfig config, const base::Clock* clock)
     : config_(config),
+      clock_(clock),
       pool_(config.n_blocks),
-      tree_(config.block_size, config.n_groups, config.identity) {
+      tree_(config.block_size, config.n_groups, config.identity),
+      cost_(config.tiers.restore_policy),
+      pins_(static_cast<size_t>(config.n_blocks), 0) {
+  CHECK(!has_tiers() || clock != nullptr);
   CHECK_GT(config.block_size, 0);
   CHECK_EQ(config.block_size % kPageTokens, 0);
   CHECK_GT(config.n_groups, 0);
+  tree_.on_gone([this](const BlockKey& key) {
+    gone_.add(key, {clock_ == nullptr ? 0 : clock_->now_us(), cause_});
+  });
 }
 
 KvCache::~KvCache() { CHECK_EQ(leases_.size(), size_t{0}); }
@@ -66,6 +57,8 @@ Probe KvCache::probe(const CacheScope& scope, std::span<const int32_t> tokens, U
   found.cached_len = match.n_matched * config_.block_size;
   found.promised_len = found.cached_len;
   found.n_blocks_taken = match.n_unlocked * config_.n_groups;
+  found.host_len = match.n_host * config_.block_size;
+  found.ssd_len = match.n_ssd * config_.block_size;
   for (const LeaseState* owner : leases_) {
     if (owner->promised_end <= match.n_matched || !(owner->scope == scope)) continue;
     const auto [end, unused] = std::ranges::mismatch(owner->promised, tokens);
@@ -92,8 +85,13 @@ PrefixLease KvCache::acquire(const CacheScope& scope, std::span<const int32_t> t
     } else {
       state->promised_end = 0;
     }
-    if (use == UseCache::kYes) n_hit_tokens_ += state->ready_len;
+    if (use == UseCache::kYes) counts_.n_hit_tokens += state->ready_len;
+    if (has_tiers() && state->n_tree > 0) copy_down(state->end, 0, true);
   }
+  return add_lease(std::move(state));
+}
+
+PrefixLease KvCache::add_lease(std::unique_ptr<LeaseState> state) {
   state->index = leases_.size();
   leases_.push_back(state.get());
   return PrefixLease(this, std::move(state));
@@ -129,8 +127,9 @@ void KvCache::allocate(std::vector<BlockId>& table) {
   std::optional<BlockId> block = pool_.try_allocate();
   if (!block) {
     scratch_.clear();
+    cause_ = Cause::kDeviceRoom;
     CHECK(tree_.evict_one(scratch_));
-    n_evicted_ += static_cast<int64_t>(scratch_.size());
+    counts_.n_evicted += static_cast<int64_t>(scratch_.size());
     free_blocks(scratch_);
     block = pool_.try_allocate();
     CHECK(block.has_value());
@@ -149,8 +148,9 @@ void KvCache::commit(PrefixLease& lease, std::span<const int32_t> tokens, int32_
   scratch_.clear();
   state.end = tree_.insert(state.end, tokens.subspan(begin, end - begin), state.n_tree,
                            state.tables, scratch_);
-  n_twins_dropped_ += static_cast<int64_t>(scratch_.size());
+  counts_.n_twins_dropped += static_cast<int64_t>(scratch_.size());
   free_blocks(scratch_);
+  if (has_tiers()) copy_down(state.end, state.n_tree, false);
   state.n_tree = n_whole;
   if (state.n_tree >= state.promised_end) {
     state.promised_end = 0;
@@ -163,6 +163,7 @@ void KvCache::release(PrefixLease lease) {
 }
 
 void KvCache::release_state(LeaseState& state) {
+  end_restore(state);
   leases_[state.index] = leases_.back();
   leases_[state.index]->index = state.index;
   leases_.pop_back();
@@ -174,11 +175,26 @@ void KvCache::release_state(LeaseState& state) {
 
 void KvCache::free_blocks(std::span<const BlockId> blocks) { CHECK(pool_.release(blocks)); }
 
+void KvCache::pin(BlockId block) {
+  pool_.pin({&block, 1});
+  ++pins_[static_cast<size_t>(block.value())];
+}
+
+void KvCache::unpin(BlockId block) {
+  CHECK_GT(pins_[static_cast<size_t>(block.value())], 0);
+  --pins_[static_cast<size_t>(block.value())];
+  free_blocks({&block, 1});
+}
+
 int32_t KvCache::n_reclaimable(const PrefixLease& lease) const {
   const LeaseState& state = *lease.state_;
   const auto n_private = static_cast<int32_t>(state.tables[0].size()) - state.n_tree;
   const int32_t n_alone = config_.prefix_caching ? tree_.n_held_alone(state.end) : 0;
-  return (n_private + n_alone) * config_.n_groups;
+  // What a transfer still writes to is free only after it.
+  const auto n_moving =
+      state.restore ? static_cast<int32_t>(state.restore->items.size() - state.restore->n_reported)
+                    : 0;
+  return (n_private + n_alone) * config_.n_groups - n_moving;
 }
 
 int32_t KvCache::n_promised(const LeaseState& state) const {
@@ -187,15 +203,15 @@ int32_t KvCache::n_promised(const LeaseState& state) const {
 }
 
 KvCacheStats KvCache::stats() const {
-  KvCacheStats stats;
+  KvCacheStats stats = counts_;
   stats.n_blocks = config_.n_blocks;
   stats.n_free = pool_.n_free();
   stats.n_cached = tree_.n_evictable() * config_.n_groups;
   for (const LeaseState* state : leases_) stats.n_promised += n_promised(*state);
   stats.n_in_use = stats.n_blocks - stats.n_free - stats.n_cached - stats.n_promised;
-  stats.n_evicted = n_evicted_;
-  stats.n_hit_tokens = n_hit_tokens_;
-  stats.n_twins_dropped = n_twins_dropped_;
+  for (const TierKind tier : {TierKind::kDevice, TierKind::kHost, TierKind::kSsd}) {
+    stats.n_on[static_cast<size_t>(tier)] = int64_t{tree_.n_on(tier)} * config_.n_groups;
+  }
   return stats;
 }
 
@@ -220,21 +236,24 @@ void KvCache::check() const {
     }
   }
   int32_t n_free = 0;
+  int32_t n_moving = 0;  // held by nothing but a transfer
   for (int32_t i = 0; i < config_.n_blocks; ++i) {
     const int32_t held = n_held[static_cast<size_t>(i)];
-    CHECK_EQ(held, pool_.ref_count(BlockId(i)));
+    const int32_t pins = pins_[static_cast<size_t>(i)];
+    CHECK_EQ(held + pins, pool_.ref_count(BlockId(i)));
     CHECK_LE(held, 1);
-    if (held == 0) ++n_free;
+    if (held + pins == 0) ++n_free;
+    if (held == 0 && pins > 0) ++n_moving;
   }
   const KvCacheStats stats = this->stats();
   CHECK_EQ(stats.n_free, n_free);
   CHECK_EQ(stats.n_cached, n_cached);
-  CHECK_EQ(stats.n_in_use + stats.n_promised, n_locked + n_private);
-  CHECK_EQ(n_free + n_cached + n_locked + n_private, config_.n_blocks);
+  CHECK_EQ(stats.n_in_use + stats.n_promised, n_locked + n_private + n_moving);
+  CHECK_EQ(n_free + n_cached + n_locked + n_private + n_moving, config_.n_blocks);
 }
 
 // A lease's table begins with the blocks of the path that it locks, and the locks of every node are
-// the leases whose path runs through it.
+// the leases whose path runs through it, and the holds of paths that are copied down.
 void KvCache::check_leases() const {
   std::vector<std::pair<NodeId, int32_t>> found;
   std::vector<NodeId> parents;
@@ -244,14 +263,22 @@ void KvCache::check_leases() const {
     parents[static_cast<size_t>(node.value())] = parent;
   });
   std::vector<int32_t> n_locks(parents.size(), 0);
+  const auto count_path = [&](NodeId end) {
+    for (NodeId node = end;; node = parents[static_cast<size_t>(node.value())]) {
+      ++n_locks[static_cast<size_t>(node.value())];
+      if (parents[static_cast<size_t>(node.value())] == node) break;
+    }
+  };
+  absl::flat_hash_map<const Hold*, int32_t> holds;
+  for (const auto& [key, hold] : offloads_) {
+    if (++holds[hold.get()] == 1) count_path(hold->end);
+  }
+  for (const auto& [hold, n] : holds) CHECK_EQ(n, hold->n_left);
   for (const LeaseState* state : leases_) {
     std::vector<std::vector<BlockId>> path(state->tables.size());
     if (config_.prefix_caching) {
       tree_.path_blocks(state->end, path);
-      for (NodeId node = state->end;; node = parents[static_cast<size_t>(node.value())]) {
-        ++n_locks[static_cast<size_t>(node.value())];
-        if (parents[static_cast<size_t>(node.value())] == node) break;
-      }
+      count_path(state->end);
     }
     for (size_t g = 0; g < path.size(); ++g) {
       const std::vector<BlockId>& table = state->tables[g];

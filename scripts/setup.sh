@@ -22,7 +22,7 @@ esac
 
 build_packages=(
   ccache cmake g++ libabsl-dev libboost1.81-dev libcli11-dev libedit-dev libfmt-dev libicu-dev
-  libpcre2-dev libspdlog-dev libssl-dev libxxhash-dev libyaml-cpp-dev ninja-build
+  libpcre2-dev libspdlog-dev libssl-dev liburing-dev libxxhash-dev libyaml-cpp-dev ninja-build
   nlohmann-json3-dev pkg-config prometheus-cpp-dev zlib1g-dev
 )
 pack_packages=(binutils dpkg-dev file)  # to find the packages of the libraries, and to strip

@@ -26,6 +26,7 @@
 #include "server/engine/output.h"
 #include "server/engine/watchdog.h"
 #include "server/http/server.h"
+#include "server/kv_metrics.h"
 #include "server/logging.h"
 #include "server/model_path.h"
 #include "server/model_stack.h"
@@ -248,6 +249,10 @@ class Serve {
     if (options_.metrics_vllm_names) telemetry_.set_vllm_names(model);
     telemetry_.add(stack_->metrics().requests);
     telemetry_.add(process_);
+    if (stack_->tiers() != nullptr) {
+      kv_metrics_ = std::make_unique<KvMetrics>(*stack_->tiers(), stack_->engine());
+      telemetry_.add(*kv_metrics_);
+    }
     telemetry_.add_gauge("pagoda_http_connections", "Open connections, idle ones included",
                          [=, this] { return count(http_.n_connections()); });
     telemetry_.add_gauge("pagoda_http_requests_in_flight",
@@ -279,6 +284,10 @@ class Serve {
                           .max_model_len = stack_->max_model_len(),
                           .context_note = stack_->context_note(),
                           .prefix_caching = options_.enable_prefix_caching,
+                          .kv_host_bytes = options_.kv_host_size,
+                          .kv_ssd_path = options_.kv_ssd_path,
+                          .kv_ssd_bytes = options_.kv_ssd_size,
+                          .kv_ssd_write = options_.kv_ssd_write,
                           .max_num_seqs = options_.max_num_seqs,
                           .max_queue = options_.max_queue,
                           .host = options_.host,
@@ -354,6 +363,7 @@ class Serve {
   std::atomic<bool> serving_{false};
   http::Server http_;
   std::unique_ptr<ModelStack> stack_;
+  std::unique_ptr<KvMetrics> kv_metrics_;
   std::unique_ptr<const api::ChatPrompter> chat_;
   api::SamplingDefaults defaults_;
   std::unique_ptr<engine::Watchdog> watchdog_;

@@ -45,6 +45,14 @@ struct ServeOptions {
   int64_t kv_cache_memory_bytes = 0;  // 0: by free memory
   int32_t block_size = 16;
   bool enable_prefix_caching = true;
+  int64_t kv_host_size = 0;        // 0: no host tier
+  int32_t kv_host_numa_node = -1;  // -1: any
+  std::string kv_ssd_path;         // a folder; empty: no SSD tier
+  int64_t kv_ssd_size = int64_t{8} << 30;
+  std::string kv_ssd_write = "auto";
+  int64_t kv_ssd_daily_bytes = 0;  // 0: the size
+  int64_t kv_ssd_read_limit = 0;   // bytes a second; 0: none
+  std::string kv_restore_policy = "auto";
 
   std::string log_level = "info";
   std::string log_format = "text";

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<ModelStack>> ModelStack::create(const ServeOption
 }
 
 ModelStack::~ModelStack() {
+  if (tiers_ != nullptr) tiers_->set_engine(nullptr);
   stop_touching_.store(true);
   if (toucher_.joinable()) toucher_.join();
 }
@@ -137,7 +138,12 @@ absl::Status ModelStack::make_engine(const ServeOptions& options, const base::Cl
   cache.n_groups = runner_->kv_shape().n_groups;
   cache.prefix_caching = options.enable_prefix_caching;
   cache.identity = identity.digest();
-  cache_ = std::make_unique<cache::KvCache>(cache);
+  const bool has_tiers = options.kv_host_size > 0 || !options.kv_ssd_path.empty();
+  if (has_tiers && cache.prefix_caching) {
+    ASSIGN_OR_RETURN(tiers_, KvTierStack::create(options, kv_, cache.identity, clock));
+    cache.tiers = tiers_->tiers();
+  }
+  cache_ = std::make_unique<cache::KvCache>(cache, &clock);
   if (cache_->max_tokens() < max_model_len_) {
     context_note_ = fmt::format("lowered from {} to what the KV pool holds", max_model_len_);
     max_model_len_ = cache_->max_tokens();
@@ -156,6 +162,7 @@ absl::Status ModelStack::make_engine(const ServeOptions& options, const base::Cl
   config.end_ids = model_.tokenizer->vocabulary().end_ids;
   metrics_ = std::make_unique<engine::Metrics>(registry);
   engine_ = std::make_unique<engine::Engine>(config, *runner_, *cache_, clock, *metrics_);
+  if (tiers_ != nullptr) tiers_->set_engine(engine_.get());
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "server/config.h"
 #include "server/engine/engine.h"
 #include "server/engine/metrics.h"
+#include "server/kv_tier_stack.h"
 #include "server/model_facts.h"
 
 namespace pagoda {
@@ -50,6 +51,7 @@ class ModelStack {
   int32_t block_size() const { return kv_.block_size; }
   int64_t pool_bytes() const { return kv_.pool_bytes(); }
   int64_t block_bytes() const { return kv_.block_bytes(); }
+  const KvTierStack* tiers() const { return tiers_.get(); }  // null: the device alone
   int32_t n_groups() const { return runner_->kv_shape().n_groups; }
   // Tokens of KV that the pool holds.
   int64_t pool_tokens() const;
@@ -73,6 +75,7 @@ class ModelStack {
   std::unique_ptr<model::ModelRunner> runner_;
   Buffer pool_;
   KvView kv_;
+  std::unique_ptr<KvTierStack> tiers_;
   std::unique_ptr<cache::KvCache> cache_;
   std::unique_ptr<engine::Metrics> metrics_;
   std::unique_ptr<engine::Engine> engine_;

@@ -206,6 +206,33 @@ void add_kv_options(std::vector<Option>& table) {
   table.push_back({"enable-prefix-caching", group, "", "on",
                    "Keep the KV of prompts and answers for requests that begin the same", false,
                    flag(&O::enable_prefix_caching)});
+  table.push_back({"kv-host-size", group, "SIZE", "0",
+                   "Memory of the host tier, to which KV moves from the device. On a CPU the pool "
+                   "lies in the same memory, so that a larger pool does more",
+                   false, size(&O::kv_host_size, 0)});
+  table.push_back({"kv-host-numa-node", group, "N", "any node",
+                   "NUMA node whose memory the host tier takes, a CXL node for example", false,
+                   number(&O::kv_host_numa_node, 0, 1023)});
+  table.push_back({"kv-ssd-path", group, "FOLDER", "none",
+                   "Folder of the SSD tier, where KV outlives a restart; it holds what users wrote",
+                   false, text(&O::kv_ssd_path, "the path of a folder")});
+  table.push_back({"kv-ssd-size", group, "SIZE", "8GiB", "What the SSD tier may fill of its disk",
+                   false, size(&O::kv_ssd_size, 1)});
+  table.push_back({"kv-ssd-write", group, "WHEN", "auto",
+                   "When KV is written to the SSD: eager (at once), reuse (when it is used again), "
+                   "evict (before it leaves memory), or auto (eager while the day's bytes last, "
+                   "then reuse)",
+                   false, choice(&O::kv_ssd_write, {"auto", "eager", "reuse", "evict"})});
+  table.push_back({"kv-ssd-daily-bytes", group, "SIZE", "as --kv-ssd-size",
+                   "Bytes written to the SSD a day at most, since writing wears it out", false,
+                   size(&O::kv_ssd_daily_bytes, 1)});
+  table.push_back({"kv-ssd-read-limit", group, "SIZE", "none",
+                   "Bytes read from the SSD a second at most", false,
+                   size(&O::kv_ssd_read_limit, 1)});
+  table.push_back({"kv-restore-policy", group, "POLICY", "auto",
+                   "What lies in a lower tier is brought back (restore), computed again "
+                   "(recompute), or what is measured to be faster, or both at once (auto)",
+                   false, choice(&O::kv_restore_policy, {"auto", "restore", "recompute"})});
 }
 
 void add_logging_options(std::vector<Option>& table) {

@@ -52,6 +52,25 @@ std::string room_text(const Summary& summary) {
   return text;
 }
 
+// What a lower tier holds, in tokens.
+std::string tier_text(const Summary& summary, int64_t bytes) {
+  const int64_t n_ordinals = bytes / summary.block_bytes / summary.n_groups;
+  return fmt::format("{} ({} tokens)", bytes_text(bytes), n_ordinals * summary.block_size);
+}
+
+std::string tiers_text(const Summary& summary) {
+  std::string text = "host ";
+  if (summary.kv_host_bytes > 0) {
+    text += tier_text(summary, summary.kv_host_bytes);
+  } else {
+    text += summary.device == "cpu" ? "none, the pool is host memory itself (--kv-host-size)"
+                                    : "none (--kv-host-size)";
+  }
+  if (summary.kv_ssd_path.empty()) return text + "; SSD none (--kv-ssd-path)";
+  return text + fmt::format("; SSD {} in {}, written {}", tier_text(summary, summary.kv_ssd_bytes),
+                            printable(summary.kv_ssd_path), summary.kv_ssd_write);
+}
+
 }  // namespace
 
 int64_t users_of(int64_t n_blocks, int64_t context_len, int32_t block_size, int32_t n_groups) {
@@ -77,6 +96,7 @@ std::vector<SummaryItem> summary_items(const Summary& summary) {
       {"KV room", room_text(summary)},
       {"prefixes", summary.prefix_caching ? "kept and shared between requests"
                                           : "not kept (--no-enable-prefix-caching)"},
+      {"tiers", tiers_text(summary)},
       {"at once", fmt::format("{} answers; {} more wait", summary.max_num_seqs, summary.max_queue)},
   };
   if (!summary.context_note.empty()) {

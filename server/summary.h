@@ -26,6 +26,10 @@ struct Summary {
   int32_t max_model_len = 0;
   std::string context_note;  // why max_model_len is lower than asked for; empty: it is not
   bool prefix_caching = true;
+  int64_t kv_host_bytes = 0;  // 0: no host tier
+  std::string kv_ssd_path;    // empty: no SSD tier
+  int64_t kv_ssd_bytes = 0;
+  std::string kv_ssd_write;
   int32_t max_num_seqs = 0;
   int32_t max_queue = 0;
   std::string host;

@@ -44,9 +44,9 @@ Json usage_json(const UsageTotals& usage) {
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"pagoda",
-           {{"device", usage.cached_tokens},
-            {"host", 0},
-            {"ssd", 0},
+           {{"device", usage.cached_by_tier[0]},
+            {"host", usage.cached_by_tier[1]},
+            {"ssd", usage.cached_by_tier[2]},
             {"remote", 0},
             {"computed", usage.prompt_tokens - usage.cached_tokens}}}};
 }

@@ -24,6 +24,7 @@ struct AnswerHead {
 struct UsageTotals {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
+  std::array<int64_t, 3> cached_by_tier{};  // of those, by cache::TierKind
   int64_t completion_tokens = 0;
 };
 

@@ -217,12 +217,15 @@ UsageTotals GenerationJob::totals() const {
   const auto n = static_cast<size_t>(request_.n);
   for (size_t i = 0; i < choices_.size(); i += n) {
     totals.prompt_tokens += std::ssize(answer_->prompt_of(i).ids);
-    int32_t cached = choices_[i].usage.cached_tokens;
+    const engine::Usage* least = &choices_[i].usage;
     for (size_t j = i; j < i + n; ++j) {
-      cached = std::min(cached, choices_[j].usage.cached_tokens);
+      if (choices_[j].usage.cached_tokens < least->cached_tokens) least = &choices_[j].usage;
       totals.completion_tokens += choices_[j].usage.completion_tokens;
     }
-    totals.cached_tokens += cached;
+    totals.cached_tokens += least->cached_tokens;
+    for (size_t tier = 0; tier < totals.cached_by_tier.size(); ++tier) {
+      totals.cached_by_tier[tier] += least->cached_by_tier[tier];
+    }
   }
   return totals;
 }

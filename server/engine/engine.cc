@@ -8,6 +8,8 @@
 namespace pagoda::engine {
 namespace {
 
+constexpr std::chrono::milliseconds kIndexPoll{2};
+
 double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
 // Why the sampler found no token that may follow.
@@ -99,6 +101,24 @@ void Engine::stop() {
   wake_.notify_one();
 }
 
+absl::Status Engine::post(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (inbox_.closed) return absl::UnavailableError("the server is shutting down");
+    inbox_.tasks.push_back(std::move(task));
+  }
+  wake_.notify_one();
+  return absl::OkStatus();
+}
+
+void Engine::wake() {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.woken = true;
+  }
+  wake_.notify_one();
+}
+
 EngineStats Engine::stats() const {
   std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
@@ -115,15 +135,20 @@ bool Engine::idle() const {
 void Engine::run() {
   const auto has_input = [this] {
     return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
-           inbox_.drain_due || !inbox_.abort.ok();
+           inbox_.drain_due || inbox_.woken || !inbox_.tasks.empty() || !inbox_.abort.ok();
   };
   for (bool worked = true;;) {
     {
       std::unique_lock lock(mutex_);
-      if (!worked) wake_.wait(lock, has_input);
+      if (!worked && !waits_for_index_) wake_.wait(lock, has_input);
+      if (!worked && waits_for_index_) wake_.wait_for(lock, kIndexPoll, has_input);
       if (inbox_.stopping) break;
     }
     worked = step();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.closed = true;
   }
   intake();
   abort_everything(absl::UnavailableError("the server is shutting down"));
@@ -134,8 +159,10 @@ bool Engine::step() {
   bool worked = intake();
   const int64_t begin_us = clock_.now_us();
   worked |= expire();
+  worked |= follow_restores();
+  choose_eligible();
   const BatchPlan plan = Scheduler().plan(
-      waiting_, running_, {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
+      eligible_, running_, {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
   if (!plan.empty()) {
     worked = true;
     apply(plan);
@@ -162,6 +189,8 @@ bool Engine::intake() {
     std::swap(taken.requests, inbox_.requests);
     std::swap(taken.cancels, inbox_.cancels);
     std::swap(taken.drain_due, inbox_.drain_due);
+    std::swap(taken.tasks, inbox_.tasks);
+    inbox_.woken = false;
     std::swap(taken.abort, inbox_.abort);
   }
   for (Request& request : taken.requests) {
@@ -182,7 +211,9 @@ bool Engine::intake() {
   }
   if (taken.drain_due) refuse_queued();
   if (!taken.abort.ok()) abort_everything(taken.abort);
-  return !taken.requests.empty() || !taken.cancels.empty() || taken.drain_due || !taken.abort.ok();
+  for (Task& task : taken.tasks) task(cache_);
+  return !taken.tasks.empty() || !taken.requests.empty() || !taken.cancels.empty() ||
+         taken.drain_due || !taken.abort.ok();
 }
 
 void Engine::abort_everything(const absl::Status& why) {
@@ -231,6 +262,56 @@ void Engine::apply(const BatchPlan& plan) {
   for (const BatchItem& item : plan.items) {
     if (item.is_new) start(*sequences_.at(item.id), item);
   }
+  begin_restores(plan);
+}
+
+// While the SSD's folder is still being read after a start, a sequence may find more by waiting; at
+// most as long as computing its prompt would take.
+void Engine::choose_eligible() {
+  eligible_ = waiting_;
+  waits_for_index_ = false;
+  if (waiting_.empty() || !cache_.is_indexing()) return;
+  const int64_t now_us = clock_.now_us();
+  std::erase_if(eligible_, [&](const Sequence* sequence) {
+    const double waited_s = seconds(now_us - sequence->request().arrival_us);
+    return waited_s < cache_.cost().prefill_s(0, sequence->n_tokens());
+  });
+  waits_for_index_ = eligible_.size() < waiting_.size();
+}
+
+bool Engine::follow_restores() {
+  bool worked = cache_.poll();
+  for (Sequence* sequence : running_) worked |= follow_restore(*sequence);
+  return worked;
+}
+
+// True when the sequence has jumped over what came up.
+bool Engine::follow_restore(Sequence& sequence) {
+  if (!sequence.lease().pending() && !sequence.has_tail()) return false;
+  if (sequence.lease().pending()) {
+    cache_.rebalance(sequence.lease(), sequence.tokens(), sequence.computed_len());
+  }
+  if (!sequence.follow_restore(sequence.lease().pending())) return false;
+  sequence.add_restored(cache_.finish_restore(sequence.lease()));
+  cache_.commit(sequence.lease(), sequence.tokens(), sequence.computed_len());
+  return true;
+}
+
+// After all leases of the plan are taken, since the blocks that a restore takes may be what another
+// of them has found.
+void Engine::begin_restores(const BatchPlan& plan) {
+  if (!cache_.has_tiers()) return;
+  int32_t n_queued = 0;
+  for (const Sequence* sequence : running_) {
+    if (sequence->is_prefill()) n_queued += sequence->n_pending();
+  }
+  for (const BatchItem& item : plan.items) {
+    if (!item.is_new) continue;
+    Sequence& sequence = *sequences_.at(item.id);
+    if (sequence.use_cache() == cache::UseCache::kNo) continue;
+    cache_.restore(sequence.lease(), sequence.tokens(), n_queued - sequence.n_pending());
+    (void)sequence.follow_restore(sequence.lease().pending());
+  }
 }
 
 void Engine::preempt(SeqId id) {
@@ -272,9 +353,12 @@ void Engine::build_batch(const BatchPlan& plan) {
   draws_.clear();
   draw_targets_.clear();
   batch_.clear();
-  for (const BatchItem& item : plan.items) {
+  for (BatchItem item : plan.items) {
     Sequence& sequence = *sequences_.at(item.id);
     CHECK_EQ(sequence.computed_len(), item.start);
+    // What comes up from below is not computed.
+    item.count = std::min(item.count, sequence.n_pending());
+    if (item.count <= 0) continue;
     CHECK(cache_.try_extend(sequence.lease(), item.start + item.count));
     sequence.last_planned_step = n_steps_;
     batch_.emplace_back(&sequence, item.count);
@@ -317,6 +401,10 @@ void Engine::run_batch() {
   const int64_t sample_us = clock_.now_us();
   prompt_only_done_.clear();
   for (const auto& [sequence, count] : batch_) {
+    if (sequence->is_prefill()) {
+      cache_.observe_prefill(sequence->computed_len(), count,
+                             (forward_us - begin_us) * count / std::ssize(rows_));
+    }
     sequence->advance(count);
     cache_.commit(sequence->lease(), sequence->tokens(), sequence->computed_len());
     if (sequence->request().sampling.max_tokens == 0 && sequence->n_pending() == 0) {

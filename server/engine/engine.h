@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "cache/kv_cache.h"
@@ -76,6 +77,12 @@ class Engine {
   void abort_all(absl::Status why);
   // Any thread. Counts as they were when a step began to compute or the last one ended.
   EngineStats stats() const;
+  // Any thread. Runs the task on the engine thread between two steps; it may use the cache, and
+  // must be short. kUnavailable, and the task is dropped unrun, once the engine has stopped.
+  using Task = absl::AnyInvocable<void(cache::KvCache& cache)>;
+  absl::Status post(Task task);
+  // Any thread: something that step() should look at has happened below the cache.
+  void wake();
   // Any thread: nothing waits or runs and the inbox is empty.
   bool idle() const;
 
@@ -96,6 +103,9 @@ class Engine {
     bool draining = false;
     bool drain_due = false;  // draining has begun, and the engine thread hasn't seen it yet
     bool stopping = false;
+    bool woken = false;
+    bool closed = false;  // no task is taken any more
+    std::vector<Task> tasks;
     absl::Status abort;  // not ok: end everything
   };
 
@@ -106,6 +116,11 @@ class Engine {
   bool expire();
   void apply(const BatchPlan& plan);
   void preempt(SeqId id);
+  // What came up from below since the last step.
+  bool follow_restores();
+  void choose_eligible();
+  bool follow_restore(Sequence& sequence);
+  void begin_restores(const BatchPlan& plan);
   void start(Sequence& sequence, const BatchItem& item);
   void build_batch(const BatchPlan& plan);
   void add_rows(Sequence& sequence, const BatchItem& item);
@@ -148,8 +163,10 @@ class Engine {
   int64_t last_step_us_ = 0;
   absl::flat_hash_map<SeqId, std::unique_ptr<Sequence>> sequences_;
   absl::flat_hash_map<RequestId, SeqId> by_request_;
-  std::vector<Sequence*> waiting_;  // preempted ones among them
-  std::vector<Sequence*> running_;  // holds a lease and a slot
+  std::vector<Sequence*> waiting_;   // preempted ones among them
+  std::vector<Sequence*> eligible_;  // of waiting_: may start now
+  bool waits_for_index_ = false;     // some of waiting_ do
+  std::vector<Sequence*> running_;   // holds a lease and a slot
   std::vector<SlotId> free_slots_;
   std::vector<std::pair<Sequence*, int32_t>> batch_;  // sequences of the step and their rows
   std::vector<Draw> draw_targets_;                    // [draws_.size()]

@@ -1,6 +1,7 @@
 // What a client asked for, in the engine's terms: token ids and numbers, already validated.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -49,7 +50,8 @@ std::string_view finish_reason_name(FinishReason reason);  // "stop", "length", 
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;
-  int32_t cached_tokens = 0;  // prompt tokens whose KV was found
+  int32_t cached_tokens = 0;                // prompt tokens whose KV was found
+  std::array<int32_t, 3> cached_by_tier{};  // of those, by cache::TierKind
 };
 
 // One thing that happened to a sequence.

@@ -23,28 +23,27 @@ void Sequence::append(TokenId token) {
 void Sequence::advance(int32_t n) {
   computed_len_ += n;
   CHECK_LE(computed_len_, has_tail() ? tail_begin_ : n_tokens());
-  if (has_tail() && computed_len_ == tail_begin_) {
-    computed_len_ = tail_end_;
-    tail_begin_ = tail_end_ = 0;
-  }
   prompt_logprobs_done_ = std::max(prompt_logprobs_done_, std::min(computed_len_, prompt_len_));
 }
 
-void Sequence::grow_tail(int32_t begin, int32_t end) {
-  CHECK(begin >= computed_len_ && begin < end && end < n_tokens());
-  if (has_tail()) {
-    CHECK_EQ(end, tail_begin_);
-  } else {
-    tail_end_ = end;
+bool Sequence::follow_restore(const std::optional<cache::RestoreView>& restore) {
+  tail_begin_ = tail_end_ = 0;
+  if (!restore) return false;
+  CHECK(restore->begin >= computed_len_ && restore->begin <= restore->landed);
+  CHECK(restore->begin < restore->end && restore->landed <= restore->end);
+  CHECK_LT(restore->end, n_tokens());
+  if (restore->landed == computed_len_) {
+    advance(restore->end - computed_len_);
+    return true;
   }
-  tail_begin_ = begin;
-  advance(0);
+  tail_begin_ = restore->begin;
+  tail_end_ = restore->end;
+  return false;
 }
 
-void Sequence::cut_tail(int32_t end) {
-  CHECK(has_tail() && end > tail_begin_ && end <= tail_end_);
-  tail_begin_ = end;
-  if (tail_begin_ == tail_end_) tail_begin_ = tail_end_ = 0;
+void Sequence::add_restored(const std::array<int32_t, 3>& n_tokens) {
+  if (n_starts_ != 1) return;  // it had them before it was preempted
+  for (size_t i = 0; i < n_tokens.size(); ++i) cached_[i] += n_tokens[i];
 }
 
 ops::SampleRow Sequence::draw() const {
@@ -71,7 +70,7 @@ cache::UseCache Sequence::use_cache() const {
   if (request_.sampling.n_prompt_logprobs >= 0 && prompt_logprobs_done_ + 1 < prompt_len_) {
     return cache::UseCache::kNo;
   }
-  return started_ ? cache::UseCache::kRecompute : cache::UseCache::kYes;
+  return n_starts_ > 0 ? cache::UseCache::kRecompute : cache::UseCache::kYes;
 }
 
 void Sequence::start(cache::PrefixLease lease, SlotId slot) {
@@ -81,8 +80,7 @@ void Sequence::start(cache::PrefixLease lease, SlotId slot) {
   state_ = SeqState::kRunning;
   computed_len_ = lease_.ready_len();
   last_token_in_slot_ = false;
-  if (!started_) cached_len_ = computed_len_;
-  started_ = true;
+  if (n_starts_++ == 0) cached_[static_cast<size_t>(cache::TierKind::kDevice)] = computed_len_;
 }
 
 cache::PrefixLease Sequence::stop(SeqState state) {
@@ -92,6 +90,9 @@ cache::PrefixLease Sequence::stop(SeqState state) {
   return std::move(lease_);
 }
 
-Usage Sequence::usage() const { return {prompt_len_, n_output(), cached_len_}; }
+Usage Sequence::usage() const {
+  const int32_t n_cached = cached_[0] + cached_[1] + cached_[2];
+  return {prompt_len_, n_output(), n_cached, cached_};
+}
 
 }  // namespace pagoda::engine

@@ -5,11 +5,13 @@
 //   KV is there   to be computed     restored or     to be computed
 //                                    restoring
 //
-// The tail grows downwards in whole blocks. When computed_len meets tail_begin it jumps to
-// tail_end.
+// The tail comes up from below in whole blocks, from its end downwards. When computed_len has met
+// tail_begin and all of the tail is there, it jumps to tail_end.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -49,10 +51,11 @@ class Sequence {
 
   // KV of [computed_len, computed_len + n) is there now.
   void advance(int32_t n);
-  // Blocks [begin, end) are restored or restoring; end is the old tail_begin, or starts a tail.
-  void grow_tail(int32_t begin, int32_t end);
-  // Block [begin, end) failed: the tail ends above it.
-  void cut_tail(int32_t end);
+  // The tail is what the lease has coming up; none: there is no tail (any more). True when
+  // computed_len has jumped over it.
+  bool follow_restore(const std::optional<cache::RestoreView>& restore);
+  // Counts tokens that came up, by TierKind, as found in the cache.
+  void add_restored(const std::array<int32_t, 3>& n_tokens);
 
   // A drawn token; allocates nothing.
   void append(TokenId token);
@@ -104,9 +107,9 @@ class Sequence {
   int32_t computed_len_ = 0;
   int32_t tail_begin_ = 0;
   int32_t tail_end_ = 0;
-  int32_t cached_len_ = 0;            // at the first start
+  int32_t n_starts_ = 0;
+  std::array<int32_t, 3> cached_{};   // tokens by TierKind, at the first start
   int32_t prompt_logprobs_done_ = 0;  // positions below have been reported
-  bool started_ = false;
 };
 
 }  // namespace pagoda::engine

@@ -36,6 +36,10 @@ class HashRunner final : public model::ModelRunner {
   model::Ticket sample(model::Ticket step, const model::SampleInputs& inputs) override;
   std::span<const ops::SampleResult> fetch(model::Ticket draws) override;
 
+  // [n_blocks] of block_bytes(): what a tier below copies.
+  uint8_t* pool_bytes() { return reinterpret_cast<uint8_t*>(pool_.data()); }
+  int64_t block_bytes() const { return int64_t{config_.block_size} * int64_t{sizeof(uint64_t)}; }
+
   int64_t n_rows_run() const { return n_rows_run_; }
 
   struct SoloRequest {

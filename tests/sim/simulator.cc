@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory_disk.h"
 #include "server/engine/engine.h"
-#include "tests/sim/hash_runner.h"
+#include "tests/sim/machine.h"
 
 namespace pagoda::sim {
 namespace {
@@ -49,6 +50,7 @@ struct Sent {
   engine::Request request;  // a copy; the engine has its own
   std::shared_ptr<RecordingSink> sink;
   bool cancelled = false;
+  bool lost = false;  // the process went away
 };
 
 class Simulator {
@@ -56,11 +58,17 @@ class Simulator {
   Simulator(uint64_t seed, bool verbose)
       : random_(seed),
         verbose_(verbose),
-        runner_config_(draw_runner_config()),
-        metrics_(registry_),
-        runner_(runner_config_),
-        cache_(draw_cache_config()),
-        engine_(draw_engine_config(), runner_, cache_, clock_, metrics_) {
+        config_(draw_config()),
+        runner_config_(config_.runner),
+        machine_(std::make_unique<Machine>(config_, disk_, clock_)) {
+    if (config_.has_ssd && chance(30)) disk_.set_capacity(int64_t{pick(64, 1024)} << 10);
+    if (config_.has_ssd && chance(30)) {
+      const int32_t percent = pick(1, 10);
+      disk_.set_fail([this, percent](base::DiskOp, const std::string&, int64_t) {
+        return faults_on_ && chance(percent) ? absl::UnavailableError("the disk failed")
+                                             : absl::OkStatus();
+      });
+    }
     for (int32_t i = 0; i < 4; ++i) stems_.push_back(random_tokens(pick(1, max_len() / 2)));
   }
 
@@ -68,19 +76,17 @@ class Simulator {
     if (verbose_) {
       fmt::print("pool {} blocks of {} in {} groups, {} slots, {} rows a step, caching {}\n",
                  runner_config_.n_blocks, runner_config_.block_size, runner_config_.n_groups,
-                 engine_.config().max_num_seqs, engine_.config().max_num_batched_tokens,
-                 cache_.prefix_caching());
+                 config_.engine.max_num_seqs, config_.engine.max_num_batched_tokens,
+                 config_.cache.prefix_caching);
+      fmt::print("host tier {} blocks, ssd {}\n", config_.host_blocks, config_.has_ssd);
     }
     const int32_t n_actions = pick(10, 60);
     for (int32_t i = 0; i < n_actions && result_.failure.empty(); ++i) act();
-    for (int64_t left = 200000; result_.failure.empty() && step(); --left) {
-      if (left == 0) fail("the engine never comes to rest");
-    }
+    come_to_rest();
     if (result_.failure.empty()) check_end();
     result_.n_requests = static_cast<int64_t>(sent_.size());
-    result_.n_steps = engine_.stats().n_steps;
-    result_.n_preemptions = engine_.stats().n_preemptions;
-    result_.n_hit_tokens = cache_.stats().n_hit_tokens;
+    count_machine();
+    machine_.reset();
     return result_;
   }
 
@@ -89,6 +95,29 @@ class Simulator {
     return std::uniform_int_distribution<int32_t>(low, high)(random_);
   }
   bool chance(int32_t percent) { return pick(1, 100) <= percent; }
+
+  MachineConfig draw_config() {
+    MachineConfig config;
+    config.runner = draw_runner_config();
+    config.cache.n_blocks = config.runner.n_blocks;
+    config.cache.block_size = config.runner.block_size;
+    config.cache.n_groups = config.runner.n_groups;
+    config.cache.prefix_caching = chance(80);
+    config.engine.max_num_seqs = config.runner.n_slots;
+    config.engine.max_num_batched_tokens = config.runner.max_rows;
+    config.engine.max_queue = pick(1, 40);
+    config.engine.max_model_len =
+        config.runner.n_blocks / config.runner.n_groups * config.runner.block_size;
+    config.engine.end_ids = {kEndId};
+    if (!config.cache.prefix_caching || chance(30)) return config;
+    if (chance(50)) config.host_blocks = pick(1, chance(50) ? 6 : 60);
+    config.has_ssd = config.host_blocks == 0 || chance(60);
+    config.ssd_segment_bytes = int64_t{pick(2, 16)} << 14;
+    config.ssd_bytes = config.ssd_segment_bytes * pick(4, 12);
+    config.cache.tiers.ssd_write = static_cast<cache::SsdWrite>(pick(0, 3));
+    config.cache.tiers.restore_policy = static_cast<cache::RestorePolicy>(pick(0, 2));
+    return config;
+  }
 
   HashRunnerConfig draw_runner_config() {
     HashRunnerConfig config;
@@ -100,24 +129,7 @@ class Simulator {
     config.n_vocab = chance(50) ? 4 : 512;
     return config;
   }
-  cache::KvCacheConfig draw_cache_config() {
-    cache::KvCacheConfig config;
-    config.n_blocks = runner_config_.n_blocks;
-    config.block_size = runner_config_.block_size;
-    config.n_groups = runner_config_.n_groups;
-    config.prefix_caching = chance(80);
-    return config;
-  }
-  engine::EngineConfig draw_engine_config() {
-    engine::EngineConfig config;
-    config.max_num_seqs = runner_config_.n_slots;
-    config.max_num_batched_tokens = runner_config_.max_rows;
-    config.max_queue = pick(1, 40);
-    config.max_model_len = cache_.max_tokens();
-    config.end_ids = {kEndId};
-    return config;
-  }
-  int32_t max_len() const { return cache_.max_tokens(); }
+  int32_t max_len() const { return config_.engine.max_model_len; }
 
   std::vector<int32_t> random_tokens(int32_t n) {
     std::vector<int32_t> tokens(static_cast<size_t>(n));
@@ -132,14 +144,80 @@ class Simulator {
     } else if (what <= 55 && !sent_.empty()) {
       Sent& sent = sent_[static_cast<size_t>(pick(0, static_cast<int32_t>(sent_.size()) - 1))];
       sent.cancelled = true;
-      engine_.cancel(sent.request.id);
+      machine_->engine.cancel(sent.request.id);
     } else if (what <= 57) {
       clock_.advance_us(pick(0, 5'000'000));
     } else if (what == 58 && chance(30)) {
       drained_ = true;
-      engine_.drain();
+      machine_->engine.drain();
+    } else if (what <= 61 && config_.has_ssd) {
+      restart(chance(70));
+    } else if (what <= 63 && config_.has_ssd) {
+      rot();
     }
-    for (int32_t n = pick(0, 12); n > 0 && result_.failure.empty(); --n) step();
+    for (int32_t n = pick(0, 12); n > 0 && result_.failure.empty(); --n) {
+      step();
+      pump(pick(0, 12));
+    }
+  }
+
+  // Some of what the tiers have under way, in any order.
+  bool pump(int32_t n) {
+    bool any = false;
+    for (; n > 0 && machine_->queue.queued() > 0; --n) {
+      any |= machine_->queue.pump_one(random_());
+      clock_.advance_us(pick(1, 3000));
+    }
+    return any;
+  }
+
+  void come_to_rest() {
+    for (int64_t left = 200000; result_.failure.empty(); --left) {
+      const bool worked = step();
+      if (!pump(4) && !worked) break;
+      if (left == 0) {
+        fail(fmt::format("the engine never comes to rest: {} run, {} wait, {} queued",
+                         machine_->engine.stats().n_running, machine_->engine.stats().n_waiting,
+                         machine_->queue.queued()));
+      }
+    }
+  }
+
+  // By a signal that nobody can catch, with what that does to the disk; or in order.
+  void restart(bool is_kill) {
+    count_machine();
+    ++result_.n_restarts;
+    for (Sent& sent : sent_) sent.lost |= !sent.sink->finished;
+    if (is_kill) disk_.crash(random_());
+    machine_.reset();
+    if (!is_kill && chance(50)) disk_.crash(random_());
+    n_sent_before_ = sent_.size();
+    machine_ = std::make_unique<Machine>(config_, disk_, clock_);
+  }
+
+  // A bit of some file turns, or its end is lost.
+  void rot() {
+    const auto names = disk_.list();
+    if (!names.ok() || names->empty()) return;
+    const std::string& name = (*names)[random_() % names->size()];
+    const auto file = disk_.open(name);
+    if (!file.ok()) return;
+    const int64_t size = (*file)->size().value_or(0);
+    if (size == 0) return;
+    if (chance(70)) {
+      disk_.flip_bit(name, static_cast<int64_t>(random_() % static_cast<uint64_t>(size)));
+    } else {
+      disk_.truncate(name, static_cast<int64_t>(random_() % static_cast<uint64_t>(size)));
+    }
+  }
+
+  void count_machine() {
+    const engine::EngineStats stats = machine_->engine.stats();
+    result_.n_steps += stats.n_steps;
+    result_.n_preemptions += stats.n_preemptions;
+    result_.n_hit_tokens += stats.cache.n_hit_tokens;
+    result_.n_host_tokens += stats.cache.n_restored_tokens[1];
+    result_.n_ssd_tokens += stats.cache.n_restored_tokens[2];
   }
 
   void submit() {
@@ -172,7 +250,7 @@ class Simulator {
     clock_.advance_us(1);
     Sent sent{request, std::make_shared<RecordingSink>(), false};
     request.sink = sent.sink;
-    const absl::Status status = engine_.submit(std::move(request));
+    const absl::Status status = machine_->engine.submit(std::move(request));
     if (status.ok()) {
       sent_.push_back(std::move(sent));
     } else if (absl::IsInvalidArgument(status)) {
@@ -221,12 +299,12 @@ class Simulator {
   }
 
   bool step() {
-    const bool worked = engine_.step();
+    const bool worked = machine_->engine.step();
     clock_.advance_us(1000);
-    cache_.check();
-    const engine::EngineStats shown = engine_.stats();
-    if (shown.n_running != metrics_.requests.n_running() ||
-        shown.n_waiting != metrics_.requests.n_waiting()) {
+    machine_->cache.check();
+    const engine::EngineStats shown = machine_->engine.stats();
+    const engine::RequestCounts& counts = machine_->metrics.requests;
+    if (shown.n_running != counts.n_running() || shown.n_waiting != counts.n_waiting()) {
       fail("the counts of requests are not those of the engine");
     }
     for (size_t i = 0; i < sent_.size(); ++i) {
@@ -237,21 +315,23 @@ class Simulator {
   }
 
   void check_end() {
-    const engine::EngineStats shown = engine_.stats();
+    const engine::EngineStats shown = machine_->engine.stats();
     if (shown.n_running != 0 || shown.n_waiting != 0) fail("requests are shown at rest");
     const cache::KvCacheStats stats = shown.cache;
     if (stats.n_in_use != 0 || stats.n_promised != 0) {
       fail(fmt::format("{} blocks in use and {} promised at rest", stats.n_in_use,
                        stats.n_promised));
     }
-    if (!cache_.prefix_caching() && stats.n_free != stats.n_blocks) fail("blocks lost at rest");
-    if (!engine_.idle()) fail("requests live at rest");
+    if (!config_.cache.prefix_caching && stats.n_free != stats.n_blocks)
+      fail("blocks lost at rest");
+    if (!machine_->engine.idle()) fail("requests live at rest");
     for (size_t i = 0; i < sent_.size() && result_.failure.empty(); ++i) check_answer(i);
-    const auto n_sent = static_cast<int64_t>(sent_.size());
-    if (metrics_.requests.n_started() != n_sent) fail("started count is wrong");
+    const auto n_sent = static_cast<int64_t>(sent_.size() - n_sent_before_);
+    const engine::RequestCounts& counts = machine_->metrics.requests;
+    if (counts.n_started() != n_sent) fail("started count is wrong");
     int64_t n_finished = 0;
     for (const FinishReason reason : engine::kFinishReasons) {
-      n_finished += metrics_.requests.n_finished(reason);
+      n_finished += counts.n_finished(reason);
     }
     if (n_finished != n_sent) fail("finished counts are wrong");
   }
@@ -279,10 +359,11 @@ class Simulator {
   void check_answer(size_t i) {
     const engine::Request& request = sent_[i].request;
     const RecordingSink& sink = *sent_[i].sink;
-    if (!sink.finished) return fail(fmt::format("request {} never ended", i));
+    if (!sink.finished && !sent_[i].lost) return fail(fmt::format("request {} never ended", i));
     const HashRunner::SoloAnswer solo = solo_answer(request);
     std::vector<int32_t> want = solo.tokens;
-    const bool whole = sink.reason == FinishReason::kStop || sink.reason == FinishReason::kLength;
+    const bool whole = sink.finished &&
+                       (sink.reason == FinishReason::kStop || sink.reason == FinishReason::kLength);
     if (whole) {
       ++result_.n_finished;
     } else {
@@ -291,7 +372,8 @@ class Simulator {
           solo.is_stuck && absl::IsInvalidArgument(sink.error) && sink.tokens.size() == want.size();
       // What had begun when the engine was drained goes on.
       const bool refused = drained_ && sink.tokens.empty() && absl::IsUnavailable(sink.error);
-      const bool expected = sent_[i].cancelled || request.deadline_us != 0 || stuck || refused;
+      const bool expected =
+          sent_[i].cancelled || sent_[i].lost || request.deadline_us != 0 || stuck || refused;
       if (!expected) {
         return fail(fmt::format("request {} ended by {}", i, base::message_of(sink.error)));
       }
@@ -321,17 +403,17 @@ class Simulator {
 
   std::mt19937_64 random_;
   const bool verbose_;
-  const HashRunnerConfig runner_config_;
   base::FakeClock clock_;
-  prometheus::Registry registry_;
-  engine::Metrics metrics_;
-  HashRunner runner_;
-  cache::KvCache cache_;
+  base::MemoryDisk disk_;
+  bool faults_on_ = true;
+  const MachineConfig config_;
+  const HashRunnerConfig runner_config_;
+  std::unique_ptr<Machine> machine_;
+  size_t n_sent_before_ = 0;  // to machines that are gone
   std::vector<std::vector<int32_t>> stems_;
   std::vector<Sent> sent_;
-  bool drained_ = false;
+  bool drained_ = false;  // one of the machines was
   SimResult result_;
-  engine::Engine engine_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // One seeded life of an engine: the real scheduler and cache under a fake clock, a hash for a
-// model, and random arrivals, lengths, aborts, salts and pool sizes. The cache is checked after
-// each step and every token against the answer that the request gets alone.
+// model, and random arrivals, lengths, aborts, salts and pool sizes. Often with the real tiers
+// below it, over a disk that fails, fills up, rots and loses power, and with restarts. The cache is
+// checked after each step and every token against the answer that the request gets alone.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,9 @@ struct SimResult {
   int64_t n_preemptions = 0;
   int64_t n_hit_tokens = 0;
   int64_t n_steps = 0;
+  int64_t n_restarts = 0;
+  int64_t n_host_tokens = 0;  // that came up from the host tier
+  int64_t n_ssd_tokens = 0;
   std::string failure;  // empty: the run was right
 };
 

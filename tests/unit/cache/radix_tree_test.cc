@@ -58,7 +58,7 @@ TEST(RadixTree, LockCoversTheNodeItself) {
   Tables t2(1);
   const NodeId h1 = f.tree.lock({}, kAB, 2, t1);
   EXPECT_EQ(f.evict(2), 0);
-  EXPECT_EQ(f.tree.n_total() - f.tree.n_evictable(), 2);
+  EXPECT_EQ(f.tree.n_on(TierKind::kDevice) - f.tree.n_evictable(), 2);
   const NodeId h2 = f.tree.lock({}, kA, 1, t2);
   f.tree.unlock(h1);
   EXPECT_EQ(f.tree.n_evictable(), 1);
@@ -66,7 +66,7 @@ TEST(RadixTree, LockCoversTheNodeItself) {
   EXPECT_EQ(f.tree.match({}, kAB, 2).n_matched, 1);
   f.tree.unlock(h2);
   EXPECT_EQ(f.evict(2), 1);
-  EXPECT_EQ(f.tree.n_total(), 0);
+  EXPECT_EQ(f.tree.n_on(TierKind::kDevice), 0);
 }
 
 TEST(RadixTree, LeavesGoBeforeParentsAndOldBeforeNew) {
@@ -155,7 +155,7 @@ TEST(RadixTree, MatchesAsANaiveMapDoes) {
       f.tree.check();
       paths.push_back(tokens);
     }
-    const int32_t n_total = f.tree.n_total();
+    const int32_t n_total = f.tree.n_on(TierKind::kDevice);
     EXPECT_EQ(f.evict(n_total + 1), n_total);
   }
 }

@@ -50,7 +50,7 @@ std::string error_of(const std::string& text) {
 // A value that the option takes and that is not its default.
 std::optional<std::string> other_value(const Option& option) {
   for (const char* text : {"false", "true", "48", "3MiB", "7s", "json", "cpu", "portable", "debug",
-                           "https://example.org", "some-text"}) {
+                           "https://example.org", "eager", "restore", "some-text"}) {
     const std::vector<std::string> value = {text};
     ServeOptions options;
     if (option.set(value, options).ok() && options != ServeOptions()) return text;

@@ -20,40 +20,49 @@ Request request(int32_t prompt_len) {
   return request;
 }
 
-TEST(Sequence, TheFrontJumpsOverATailThatItMeets) {
+TEST(Sequence, TheFrontStopsAtTheTailAndJumpsWhenAllOfItIsThere) {
   Sequence sequence(SeqId(1), request(100), {});
-  sequence.grow_tail(80, 96);
-  EXPECT_EQ(sequence.n_pending(), 80);
-  sequence.grow_tail(48, 80);
-  sequence.advance(40);
-  EXPECT_EQ(sequence.computed_len(), 40);
-  EXPECT_EQ(sequence.n_pending(), 8);
-  sequence.advance(8);
+  EXPECT_FALSE(sequence.follow_restore(cache::RestoreView{.begin = 48, .landed = 80, .end = 96}));
+  EXPECT_EQ(sequence.n_pending(), 48);
+  sequence.advance(48);
+  EXPECT_EQ(sequence.n_pending(), 0);
+  EXPECT_FALSE(sequence.follow_restore(cache::RestoreView{.begin = 48, .landed = 64, .end = 96}));
+  EXPECT_TRUE(sequence.follow_restore(cache::RestoreView{.begin = 48, .landed = 48, .end = 96}));
   EXPECT_EQ(sequence.computed_len(), 96);
   EXPECT_FALSE(sequence.has_tail());
   EXPECT_EQ(sequence.n_pending(), 4);
 }
 
-TEST(Sequence, ATailThatGrowsDownToTheFrontIsTakenAtOnce) {
+TEST(Sequence, WhatIsBehindTheFrontWaitsForIt) {
   Sequence sequence(SeqId(1), request(100), {});
-  sequence.advance(32);
-  sequence.grow_tail(64, 96);
-  sequence.grow_tail(32, 64);
-  EXPECT_EQ(sequence.computed_len(), 96);
+  sequence.advance(10);
+  EXPECT_FALSE(sequence.follow_restore(cache::RestoreView{.begin = 32, .landed = 32, .end = 96}));
+  EXPECT_EQ(sequence.n_pending(), 22);
+  EXPECT_EQ(sequence.computed_len(), 10);
 }
 
-TEST(Sequence, AFailedBlockEndsTheTailAboveIt) {
+TEST(Sequence, ARestoreThatFailedLeavesEverythingToTheFront) {
   Sequence sequence(SeqId(1), request(100), {});
-  sequence.grow_tail(48, 96);
-  sequence.cut_tail(64);  // block 48 … 63 failed
+  EXPECT_FALSE(sequence.follow_restore(cache::RestoreView{.begin = 48, .landed = 80, .end = 96}));
+  EXPECT_FALSE(sequence.follow_restore(cache::RestoreView{.begin = 64, .landed = 64, .end = 96}));
   EXPECT_EQ(sequence.n_pending(), 64);
-  sequence.advance(64);
-  EXPECT_EQ(sequence.computed_len(), 96);
-  Sequence all_failed(SeqId(2), request(100), {});
-  all_failed.grow_tail(80, 96);
-  all_failed.cut_tail(96);
-  EXPECT_FALSE(all_failed.has_tail());
-  EXPECT_EQ(all_failed.n_pending(), 100);
+  EXPECT_FALSE(sequence.follow_restore(std::nullopt));
+  EXPECT_EQ(sequence.n_pending(), 100);
+}
+
+TEST(Sequence, TokensThatCameUpAreCountedOnce) {
+  cache::KvCache cache({.n_blocks = 8});
+  Sequence sequence(SeqId(1), request(100), {});
+  const auto start = [&] {
+    sequence.start(cache.acquire({}, sequence.tokens(), cache::UseCache::kYes), SlotId(0));
+  };
+  start();
+  sequence.add_restored({0, 16, 32});
+  cache.release(sequence.stop(SeqState::kPreempted));
+  start();
+  sequence.add_restored({0, 16, 32});
+  EXPECT_EQ(sequence.usage().cached_tokens, 48);
+  EXPECT_EQ(sequence.usage().cached_by_tier, (std::array<int32_t, 3>{0, 16, 32}));
 }
 
 TEST(Sequence, EndIdsEndOnlyWhereTheyMay) {
