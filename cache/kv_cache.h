@@ -191,11 +191,14 @@ class KvCache {
   std::array<int32_t, 4> residency(const CacheScope& scope, std::span<const int32_t> tokens) const;
   // Copies what has no copy yet: to the host tier, and to the SSD where `to_ssd`.
   void copy_path_down(const CacheScope& scope, std::span<const int32_t> tokens, bool to_ssd);
-  // Takes off the device what has a copy below and nobody uses; how many blocks.
-  int32_t free_path(const CacheScope& scope, std::span<const int32_t> tokens);
+  // Takes off the device what has a copy below and nobody uses, and off the host tier, where
+  // `host_too`, what lies on the SSD; how many blocks.
+  int32_t free_path(const CacheScope& scope, std::span<const int32_t> tokens, bool host_too);
   // Erases the path from every tier as far up as it is not shared or in use; how many blocks left
   // the device.
   int32_t drop_path(const CacheScope& scope, std::span<const int32_t> tokens);
+  // Everything that nobody uses, in every tier.
+  void reset();
   // Keeps the path longer, or less long, than others: 0 … 100.
   void set_priority(const CacheScope& scope, std::span<const int32_t> tokens, uint8_t priority);
   Explanation explain(const CacheScope& scope, std::span<const int32_t> tokens) const;

@@ -53,13 +53,18 @@ void KvCache::copy_path_down(const CacheScope& scope, std::span<const int32_t> t
   }
 }
 
-int32_t KvCache::free_path(const CacheScope& scope, std::span<const int32_t> tokens) {
+int32_t KvCache::free_path(const CacheScope& scope, std::span<const int32_t> tokens,
+                           bool host_too) {
   std::vector<BlockId> freed;
   while (tree_.evict_path_end(scope, tokens, freed)) {
   }
   counts_.n_evicted += std::ssize(freed);
   free_blocks(freed);
-  return static_cast<int32_t>(freed.size());
+  std::vector<BlockKey> dropped;
+  while (host_too && tree_.evict_host_path_end(scope, tokens, dropped)) {
+  }
+  if (!dropped.empty()) drop_from_host(dropped);
+  return static_cast<int32_t>(freed.size() + dropped.size());
 }
 
 int32_t KvCache::drop_path(const CacheScope& scope, std::span<const int32_t> tokens) {
@@ -75,10 +80,23 @@ int32_t KvCache::drop_path(const CacheScope& scope, std::span<const int32_t> tok
   return static_cast<int32_t>(freed.size());
 }
 
+void KvCache::reset() {
+  cause_ = Cause::kDropped;
+  std::vector<BlockId> freed;
+  while (tree_.evict_one(freed)) {
+  }
+  free_blocks(freed);
+  std::vector<BlockKey> dropped;
+  while (config_.tiers.host != nullptr && tree_.evict_host(dropped)) {
+  }
+  if (config_.tiers.host != nullptr) drop_from_host(dropped);
+  if (config_.tiers.ssd != nullptr) config_.tiers.ssd->purge();
+}
+
 void KvCache::set_priority(const CacheScope& scope, std::span<const int32_t> tokens,
                            uint8_t priority) {
   const PrefixLease lease = hold_path(scope, tokens);
-  if (config_.prefix_caching) tree_.raise_priority(lease.state_->end, priority);
+  if (config_.prefix_caching) tree_.set_priority(lease.state_->end, priority);
 }
 
 Explanation KvCache::explain(const CacheScope& scope, std::span<const int32_t> tokens) const {

@@ -275,20 +275,42 @@ bool RadixTree::evict_one(std::vector<BlockId>& freed) {
   return true;
 }
 
-bool RadixTree::evict_path_end(const CacheScope& scope, std::span<const int32_t> tokens,
-                               std::vector<BlockId>& freed) {
+// The last node of the path with a copy in the tier, if that copy's last block is a victim there
+// and of these tokens: others may use it, or go on from it.
+std::optional<NodeId> RadixTree::path_end_on(const CacheScope& scope,
+                                             std::span<const int32_t> tokens, size_t tier) const {
   const NodeId* root = find_root(scope);
-  if (root == nullptr) return false;
+  if (root == nullptr) return std::nullopt;
   NodeId last = *root;
   int32_t n_of_last = 0;
   walk(*root, tokens, [&](NodeId id, int32_t n) {
-    if (at(id).n_on[kDevice] == 0) return;
+    if (at(id).n_on[tier] == 0) return;
     last = id;
     n_of_last = n;
   });
-  if (is_root(last) || !may_be_victim(last, kDevice) || at(last).n_on[kDevice] > n_of_last) {
-    return false;  // others use it, or go on from it
+  if (is_root(last) || !may_be_victim(last, tier) || at(last).n_on[tier] > n_of_last) {
+    return std::nullopt;
   }
+  return last;
+}
+
+bool RadixTree::evict_host_path_end(const CacheScope& scope, std::span<const int32_t> tokens,
+                                    std::vector<BlockKey>& dropped) {
+  const std::optional<NodeId> id = path_end_on(scope, tokens, kHost);
+  if (!id) return false;
+  const int32_t ordinal = at(*id).n_on[kHost] - 1;
+  if (!has_all_groups(at(*id), ordinal, TierKind::kSsd)) return false;
+  clear_host(*id, ordinal, dropped);
+  set_n_on(*id, kHost, ordinal);
+  trim(*id);
+  return true;
+}
+
+bool RadixTree::evict_path_end(const CacheScope& scope, std::span<const int32_t> tokens,
+                               std::vector<BlockId>& freed) {
+  const std::optional<NodeId> end = path_end_on(scope, tokens, kDevice);
+  if (!end) return false;
+  const NodeId last = *end;
   const int32_t ordinal = at(last).n_on[kDevice] - 1;
   if (ordinal >= at(last).n_on[kHost] && !has_all_groups(at(last), ordinal, TierKind::kSsd)) {
     return false;
@@ -528,9 +550,11 @@ void RadixTree::leave_victims(NodeId id) {
   }
 }
 
-void RadixTree::raise_priority(NodeId end, uint8_t priority) {
+void RadixTree::set_priority(NodeId end, uint8_t priority) {
+  bool is_shared = false;
   for (NodeId id = end; !is_root(id); id = at(id).parent) {
-    if (at(id).priority >= priority) continue;
+    is_shared |= at(id).n_children > (id == end ? 0 : 1);
+    if (at(id).priority == priority || (is_shared && at(id).priority > priority)) continue;
     leave_victims(id);
     at(id).priority = priority;
     update_victims(id);

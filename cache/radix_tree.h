@@ -114,6 +114,10 @@ class RadixTree {
   bool evict_path_end(const CacheScope& scope, std::span<const int32_t> tokens,
                       std::vector<BlockId>& freed);
 
+  // The same in the host tier, for what lies on the SSD as well.
+  bool evict_host_path_end(const CacheScope& scope, std::span<const int32_t> tokens,
+                           std::vector<BlockKey>& dropped);
+
   // A copy of the block is there now. False when the tree doesn't know the key (any more), or, in
   // the host tier, when its parent has no copy there: the tier should drop it.
   bool add_copy(TierKind tier, const BlockKey& key);
@@ -150,8 +154,8 @@ class RadixTree {
   };
   std::vector<Victims> next_victims_without(TierKind tier, size_t most) const;
 
-  // Of what is kept on the path from here on: 0 … 100, lower goes first; it never falls by this.
-  void raise_priority(NodeId end, uint8_t priority);
+  // 0 … 100, lower goes first: of what only this path has, and at least that of what it shares.
+  void set_priority(NodeId end, uint8_t priority);
 
   int32_t n_evictable() const { return n_evictable_; }
   int32_t n_on(TierKind tier) const { return n_on_[static_cast<size_t>(tier)]; }
@@ -280,6 +284,8 @@ class RadixTree {
   template <typename Fn>
   void walk(NodeId root, std::span<const int32_t> tokens, Fn fn) const;
   const NodeId* find_root(const CacheScope& scope) const;
+  std::optional<NodeId> path_end_on(const CacheScope& scope, std::span<const int32_t> tokens,
+                                    size_t tier) const;
   std::vector<NodeId> path_to(NodeId end) const;  // without the root
   BlockRecord record_at(NodeId id, int32_t ordinal, size_t group) const;
 

@@ -87,7 +87,8 @@ class SsdTier final : public Tier {
   // What the scan has found since the last call, parents not always before children.
   std::vector<BlockRecord> take_found();
   // Keys that were there and are not any more (cleaned, failed, dropped), since the last call.
-  // A key that was put again meanwhile is not told.
+  // A key that was put again meanwhile is not told. A loss may be told before the `done` of the put
+  // that made, or found, the block.
   std::vector<BlockKey> take_lost();
   SsdStats ssd_stats() const;
   // Tells when all that was put, dropped and purged so far is durable.

@@ -77,7 +77,7 @@ class SsdTier::Impl final : public std::enable_shared_from_this<Impl> {
   // A block on its way to the disk.
   struct Staged {
     SsdRecord record;
-    uint64_t op = 0;
+    uint64_t op = 0;                   // 0: it is another's to settle
     std::shared_ptr<Pending> pending;  // shared with pending_, where drops look for it
     std::span<const uint8_t> bytes;    // of a put, the caller's
     Done done;                         // of a put

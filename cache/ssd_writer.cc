@@ -202,8 +202,7 @@ void SsdTier::Impl::fail(StagedPtr staged, const absl::Status& status) {
     budget_.give_back(record_bytes_);
     if (staged->is_rewrite) index_.forget(staged->record.block.key);
     if (!staged->is_rewrite) ++counts_.tier.n_put_declined;
-    const uint64_t op = staged->op;
-    answers = settle({&op, 1}, absl::OkStatus());
+    answers = settle({&staged->op, 1}, absl::OkStatus());
   }
   if (staged->done) staged->done(status);
   call(std::move(answers));
@@ -228,6 +227,8 @@ absl::Status SsdTier::Impl::settle_write(Staged& staged, const absl::Status& sta
   if (staged.pending->is_dropped) {
     if (!staged.is_rewrite) ++counts_.tier.n_put_declined;
     plan_erases({{segment, staged.record.offset, record_bytes_}});
+    // Whoever waits for this write waits for its erasure.
+    erase_ops_.push_back(std::exchange(staged.op, 0));
     return absl::ResourceExhaustedError("SSD tier: dropped meanwhile");
   }
   index_.insert(segment, staged.record, staged.is_rewrite);
@@ -239,7 +240,6 @@ absl::Status SsdTier::Impl::settle_write(Staged& staged, const absl::Status& sta
 
 void SsdTier::Impl::written(StagedPtr staged, absl::Status status) {
   const Segment segment = staged->segment;
-  const uint64_t op = staged->op;
   const bool is_full = absl::IsResourceExhausted(status);
   absl::Status told;
   std::vector<Answer> answers;
@@ -252,8 +252,7 @@ void SsdTier::Impl::written(StagedPtr staged, absl::Status status) {
     health_.end(staged->health_op, status.ok() || is_full, now_us());
     forget_pending(*staged);
     told = settle_write(*staged, status);
-    // What has to be erased has an op of its own by now.
-    if (!told.ok()) answers = settle({&op, 1}, absl::OkStatus());
+    if (!told.ok() && staged->op != 0) answers = settle({&staged->op, 1}, absl::OkStatus());
     --segment->n_in_flight;
     finishes = segment->state == SegmentState::kFull && segment->n_in_flight == 0;
     relieves = is_full && !std::exchange(is_relieving_, true);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -20,6 +21,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "server/api/chat_prompt.h"
 #include "server/api/errors.h"
+#include "server/api/kv_routes.h"
 #include "server/api/prompt.h"
 #include "server/api/routes.h"
 #include "server/api/sampling_defaults.h"
@@ -58,6 +60,10 @@ void say_ready(const Summary& summary, bool as_record) {
   log_event(spdlog::level::info, "ready", "ready", fields);
 }
 
+// Of the listener for operators.
+constexpr int64_t kAdminAtOnce = 16;
+constexpr int64_t kAdminConnections = 64;
+
 uint64_t entropy() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -73,11 +79,13 @@ class Serve {
                    kBodiesAtOnce * options.max_body_bytes),
         random_(options.seed != 0 ? options.seed : entropy()),
         log_(clock_, log_event, options.log_prompts),
-        http_(http_options(), clock_, admission_) {}
+        http_(http_options(), clock_, admission_),
+        admin_admission_(kAdminAtOnce, kAdminAtOnce * options.max_body_bytes) {}
 
   uint16_t port() const { return http_.port(); }
 
   ~Serve() {
+    if (admin_ != nullptr) admin_->stop();
     http_.stop();
     if (stack_ != nullptr) stack_->engine().stop();
     if (engine_thread_.joinable()) engine_thread_.join();
@@ -96,6 +104,7 @@ class Serve {
   absl::Status start() {
     // The port comes first: a busy one is told before a model is loaded for nothing.
     RETURN_IF_ERROR(http_.bind(options_.host, options_.port));
+    RETURN_IF_ERROR(bind_admin());
     http_.set_router(api::make_starting_router(std::string(version())));
     http_.start();
     spdlog::info("pagoda {} is loading {}", version(), path_);
@@ -115,6 +124,22 @@ class Serve {
     http.cors_allow_origins = options_.cors_allow_origins;
     http.on_answer = [this](const http::Answered& answered) { on_answer(answered); };
     return http;
+  }
+
+  absl::Status bind_admin() {
+    if (options_.admin_port < 0) return absl::OkStatus();
+    const std::string& host = options_.admin_host;
+    const bool is_local = host == "127.0.0.1" || host == "localhost" || host == "::1";
+    if (!is_local && options_.admin_key.empty()) {
+      return base::invalid_argument(
+          "--admin-host {} can be reached from other machines, so --admin-key is required", host);
+    }
+    http::ServerOptions http = http_options();
+    http.n_threads = 1;
+    http.max_connections = kAdminConnections;
+    http.cors_allow_origins = {};
+    admin_ = std::make_unique<http::Server>(http, clock_, admin_admission_);
+    return admin_->bind(host, static_cast<uint16_t>(options_.admin_port));
   }
 
   // On an I/O thread. What comes to a handler of the API is logged there.
@@ -236,6 +261,14 @@ class Serve {
     watchdog_->start();
     stack_->touch_pool();
     http_.set_router(api::make_router(*context_));
+    if (admin_ != nullptr) {
+      admin_->set_router(api::make_admin_router(*context_, options_.admin_key, [] {
+        // The same way as when the process is told to end.
+        ::kill(::getpid(), SIGTERM);
+      }));
+      admin_->start();
+      spdlog::info("operators are heard at http://{}:{}", options_.admin_host, admin_->port());
+    }
     print_summary();
     serving_.store(true);
   }
@@ -362,6 +395,8 @@ class Serve {
   api::RequestLog log_;
   std::atomic<bool> serving_{false};
   http::Server http_;
+  engine::Admission admin_admission_;
+  std::unique_ptr<http::Server> admin_;  // null: no admin listener
   std::unique_ptr<ModelStack> stack_;
   std::unique_ptr<KvMetrics> kv_metrics_;
   std::unique_ptr<const api::ChatPrompter> chat_;

@@ -31,6 +31,9 @@ struct ServeOptions {
   std::chrono::milliseconds slow_reader_timeout{30'000};
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::vector<std::string> cors_allow_origins;  // "*" or scheme://host[:port]
+  std::string admin_host = "127.0.0.1";
+  int32_t admin_port = -1;  // -1: no admin listener
+  std::string admin_key;    // empty: none is asked for
 
   std::string device = "auto";
   std::string kernels = "auto";
@@ -53,6 +56,8 @@ struct ServeOptions {
   int64_t kv_ssd_daily_bytes = 0;  // 0: the size
   int64_t kv_ssd_read_limit = 0;   // bytes a second; 0: none
   std::string kv_restore_policy = "auto";
+  std::chrono::milliseconds session_idle_host{60'000};
+  std::chrono::milliseconds session_idle_ssd{600'000};
 
   std::string log_level = "info";
   std::string log_format = "text";

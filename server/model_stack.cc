@@ -159,6 +159,10 @@ absl::Status ModelStack::make_engine(const ServeOptions& options, const base::Cl
   config.max_num_batched_tokens = options.max_num_batched_tokens;
   config.max_queue = options.max_queue;
   config.max_model_len = max_model_len_;
+  config.sessions.idle_host_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(options.session_idle_host).count();
+  config.sessions.idle_ssd_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(options.session_idle_ssd).count();
   config.end_ids = model_.tokenizer->vocabulary().end_ids;
   metrics_ = std::make_unique<engine::Metrics>(registry);
   engine_ = std::make_unique<engine::Engine>(config, *runner_, *cache_, clock, *metrics_);

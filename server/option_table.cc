@@ -161,6 +161,17 @@ void add_listener_options(std::vector<Option>& table) {
                    "Origin whose web pages may call this server, or * for all; may be given "
                    "several times",
                    true, set_origins});
+  table.push_back({"admin-host", group, "ADDRESS", "127.0.0.1",
+                   "Address of the listener for operators; another than this machine's own needs "
+                   "--admin-key",
+                   false, text(&O::admin_host, "an address such as 127.0.0.1")});
+  table.push_back({"admin-port", group, "PORT", "none",
+                   "Port of the listener for operators (/v1/kv/sessions, /v1/kv/explain, ...); 0 "
+                   "takes a free one",
+                   false, number(&O::admin_port, 0, 65535)});
+  table.push_back({"admin-key", group, "KEY", "none",
+                   "Key that operators must send, as Authorization: Bearer KEY", false,
+                   text(&O::admin_key, "a key that is not empty")});
 }
 
 void add_engine_options(std::vector<Option>& table) {
@@ -233,6 +244,12 @@ void add_kv_options(std::vector<Option>& table) {
                    "What lies in a lower tier is brought back (restore), computed again "
                    "(recompute), or what is measured to be faster, or both at once (auto)",
                    false, choice(&O::kv_restore_policy, {"auto", "restore", "recompute"})});
+  table.push_back({"session-idle-host", group, "TIME", "1min",
+                   "A session that is idle for so long moves to the host tier, if there is one",
+                   false, duration(&O::session_idle_host)});
+  table.push_back({"session-idle-ssd", group, "TIME", "10min",
+                   "A session that is idle for so long moves to the SSD, if there is one", false,
+                   duration(&O::session_idle_ssd)});
 }
 
 void add_logging_options(std::vector<Option>& table) {

@@ -94,6 +94,8 @@ engine::Request GenerationJob::engine_request(size_t index) {
   request.tenant = request_.tenant;
   request.salt = request_.salt;
   request.session = request_.session;
+  request.keep_priority = request_.keep_priority;
+  request.keep_ttl_us = request_.keep_ttl_us;
   request.priority = request_.priority;
   request.sink = engine::OutputStream::create(
       context_.tokenizer, context_.outputs,

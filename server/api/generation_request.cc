@@ -14,7 +14,7 @@ constexpr auto kCommonFields = std::to_array<std::string_view>(
      "stop_token_ids", "ignore_eos", "logit_bias", "repetition_penalty", "presence_penalty",
      "frequency_penalty", "allowed_token_ids", "bad_words", "prompt_logprobs",
      "truncate_prompt_tokens", "return_token_ids", "stream", "stream_options", "user", "cache_salt",
-     "priority", "session_id", "prompt_cache_key", "skip_special_tokens",
+     "priority", "session_id", "prompt_cache_key", "retention", "skip_special_tokens",
      "include_stop_str_in_output",
      // Refused unless they change nothing.
      "best_of", "length_penalty", "use_beam_search", "response_format", "structured_outputs",
@@ -159,6 +159,25 @@ absl::Status read_stream(const Fields& fields, GenerationRequest& request) {
   return status.ok() ? status : with_param(status, "stream_options");
 }
 
+// How long the KV of the request's session should stay.
+absl::Status read_retention(const Fields& fields, GenerationRequest& request) {
+  const Json* retention = fields.find("retention");
+  if (retention == nullptr) return absl::OkStatus();
+  if (!retention->is_object()) {
+    return bad_field("retention", "must be an object, not {}", shown(*retention));
+  }
+  int64_t priority = request.keep_priority;
+  int64_t ttl_s = 0;
+  constexpr int64_t kMaxTtlS = int64_t{366} * 24 * 3600;
+  absl::Status status = Fields(*retention).read("priority", priority, 0, 100);
+  status.Update(Fields(*retention).read("ttl_s", ttl_s, 1, kMaxTtlS));
+  if (!status.ok()) return with_param(status, "retention");
+  if (request.session.empty()) return bad_field("retention", "is for requests with a session_id");
+  request.keep_priority = static_cast<int32_t>(priority);
+  request.keep_ttl_us = ttl_s * 1'000'000;
+  return absl::OkStatus();
+}
+
 // Who shares KV with whom, and who goes first.
 absl::Status read_caching(const Fields& fields, GenerationRequest& request) {
   RETURN_IF_ERROR(fields.read("cache_salt", request.salt, kMaxNameBytes));
@@ -168,7 +187,7 @@ absl::Status read_caching(const Fields& fields, GenerationRequest& request) {
   int64_t priority = 0;
   RETURN_IF_ERROR(fields.read("priority", priority, INT32_MIN, INT32_MAX));
   request.priority = static_cast<int32_t>(priority);
-  return absl::OkStatus();
+  return read_retention(fields, request);
 }
 
 // What is said of the prompt besides the answer.

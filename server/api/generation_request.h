@@ -56,6 +56,8 @@ struct GenerationRequest {
   bool include_stop_str_in_output = false;
   std::string salt;
   std::string session;
+  int32_t keep_priority = 50;  // retention of its KV
+  int64_t keep_ttl_us = 0;
   std::string tenant;  // the user named; shares are fair between tenants
   int32_t priority = 0;
 

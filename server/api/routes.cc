@@ -5,6 +5,7 @@
 #include "server/api/chat.h"
 #include "server/api/completions.h"
 #include "server/api/errors.h"
+#include "server/api/kv_routes.h"
 #include "server/api/status.h"
 #include "server/api/tokenize.h"
 
@@ -21,6 +22,7 @@ std::shared_ptr<const http::Router> make_router(Context& context) {
                [&context](Exchange e) { handle_chat(context, std::move(e)); });
   router->post("/tokenize", [&context](Exchange e) { handle_tokenize(context, std::move(e)); });
   router->post("/detokenize", [&context](Exchange e) { handle_detokenize(context, std::move(e)); });
+  router->post("/v1/kv/probe", [&context](Exchange e) { handle_kv_probe(context, std::move(e)); });
   router->get("/v1/models", [&context](Exchange e) { e->respond(models_response(context.model)); });
   router->get("/health",
               [&context](Exchange e) { e->respond(health_response(context.serving.load())); });

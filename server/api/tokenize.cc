@@ -56,6 +56,39 @@ void answer_on_worker(Context& context, std::shared_ptr<http::Exchange> exchange
 
 }  // namespace
 
+absl::StatusOr<std::vector<model::TokenId>> read_prompt_ids(Context& context, Json& object) {
+  const Fields fields(object);
+  if (fields.has("prompt") == fields.has("messages")) {
+    return bad_field("prompt", "or messages is required, and not both");
+  }
+  std::vector<model::TokenId> ids;
+  if (fields.has("prompt") && fields.find("prompt")->is_array()) {
+    const Json& list = *fields.find("prompt");
+    if (list.size() > ids_limit(context.model)) {
+      return bad_field("prompt", "has {} ids; at most {} are taken", list.size(),
+                       ids_limit(context.model));
+    }
+    return read_token_ids("prompt", list, context.tokenizer.n_vocab());
+  }
+  if (fields.has("prompt")) {
+    std::string prompt;
+    bool add_special = true;
+    RETURN_IF_ERROR(fields.read("prompt", prompt, text_limit(context.model)));
+    RETURN_IF_ERROR(fields.read("add_special_tokens", add_special));
+    encode_text(context.tokenizer, prompt, add_special, ids);
+    return ids;
+  }
+  ASSIGN_OR_RETURN(ChatInput chat, read_chat_input(object, context.limits.max_json_depth));
+  const bool add_special_tokens = chat.add_special_tokens;
+  ASSIGN_OR_RETURN(const model::RenderedText rendered, render_chat(context, std::move(chat)));
+  if (rendered.text.size() > text_limit(context.model)) {
+    return bad_field("messages", "have {} bytes once rendered; at most {} are taken",
+                     rendered.text.size(), text_limit(context.model));
+  }
+  context.chat->encode(rendered, add_special_tokens, ids);
+  return ids;
+}
+
 absl::StatusOr<std::string> tokenize(Context& context, std::string_view body) {
   static const std::vector<std::string_view> kKnown = [] {
     std::vector<std::string_view> names = chat_input_fields();
@@ -63,29 +96,9 @@ absl::StatusOr<std::string> tokenize(Context& context, std::string_view body) {
     return names;
   }();
   ASSIGN_OR_RETURN(JsonBody parsed, read_body(context, body, kKnown));
-  const Fields fields(parsed.object);
-  if (fields.has("prompt") == fields.has("messages")) {
-    return bad_field("prompt", "or messages is required, and not both");
-  }
   bool return_strings = false;
-  RETURN_IF_ERROR(fields.read("return_token_strs", return_strings));
-  std::vector<model::TokenId> ids;
-  if (fields.has("prompt")) {
-    std::string prompt;
-    bool add_special = true;
-    RETURN_IF_ERROR(fields.read("prompt", prompt, text_limit(context.model)));
-    RETURN_IF_ERROR(fields.read("add_special_tokens", add_special));
-    encode_text(context.tokenizer, prompt, add_special, ids);
-  } else {
-    ASSIGN_OR_RETURN(ChatInput chat, read_chat_input(parsed.object, context.limits.max_json_depth));
-    const bool add_special_tokens = chat.add_special_tokens;
-    ASSIGN_OR_RETURN(const model::RenderedText rendered, render_chat(context, std::move(chat)));
-    if (rendered.text.size() > text_limit(context.model)) {
-      return bad_field("messages", "have {} bytes once rendered; at most {} are taken",
-                       rendered.text.size(), text_limit(context.model));
-    }
-    context.chat->encode(rendered, add_special_tokens, ids);
-  }
+  RETURN_IF_ERROR(Fields(parsed.object).read("return_token_strs", return_strings));
+  ASSIGN_OR_RETURN(const std::vector<model::TokenId> ids, read_prompt_ids(context, parsed.object));
   Json json = {
       {"count", ids.size()}, {"max_model_len", context.model.max_model_len}, {"tokens", ids}};
   if (return_strings) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/api/context.h"
@@ -17,5 +18,9 @@ void handle_detokenize(Context& context, std::shared_ptr<http::Exchange> exchang
 // The body of the answer. On a worker.
 absl::StatusOr<std::string> tokenize(Context& context, std::string_view body);
 absl::StatusOr<std::string> detokenize(Context& context, std::string_view body);
+
+// The token ids of a body's `prompt` (text, or a list of ids) or `messages`, with the fields of a
+// chat. Takes what it needs out of `object`.
+absl::StatusOr<std::vector<model::TokenId>> read_prompt_ids(Context& context, Json& object);
 
 }  // namespace pagoda::api

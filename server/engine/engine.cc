@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 namespace pagoda::engine {
@@ -28,7 +29,12 @@ absl::Status why_no_token(const Sequence& sequence) {
 
 Engine::Engine(EngineConfig config, model::ModelRunner& runner, cache::KvCache& cache,
                const base::Clock& clock, Metrics& metrics)
-    : config_(std::move(config)), runner_(runner), cache_(cache), clock_(clock), metrics_(metrics) {
+    : config_(std::move(config)),
+      runner_(runner),
+      cache_(cache),
+      clock_(clock),
+      sessions_(config_.sessions, cache, clock),
+      metrics_(metrics) {
   CHECK_GT(config_.max_num_seqs, 0);
   CHECK_LE(config_.max_num_seqs, runner.n_slots());
   CHECK_GT(config_.max_num_batched_tokens, 0);
@@ -133,15 +139,10 @@ bool Engine::idle() const {
 }
 
 void Engine::run() {
-  const auto has_input = [this] {
-    return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
-           inbox_.drain_due || inbox_.woken || !inbox_.tasks.empty() || !inbox_.abort.ok();
-  };
   for (bool worked = true;;) {
     {
       std::unique_lock lock(mutex_);
-      if (!worked && !waits_for_index_) wake_.wait(lock, has_input);
-      if (!worked && waits_for_index_) wake_.wait_for(lock, kIndexPoll, has_input);
+      if (!worked) wait_for_work(lock);
       if (inbox_.stopping) break;
     }
     worked = step();
@@ -150,16 +151,33 @@ void Engine::run() {
     std::lock_guard lock(mutex_);
     inbox_.closed = true;
   }
-  intake();
+  bool ran_tasks = false;
+  intake(ran_tasks);
   abort_everything(absl::UnavailableError("the server is shutting down"));
   publish(false);
 }
 
+void Engine::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto has_input = [this] {
+    return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
+           inbox_.drain_due || inbox_.woken || !inbox_.tasks.empty() || !inbox_.abort.ok();
+  };
+  if (waits_for_index_) {
+    wake_.wait_for(lock, kIndexPoll, has_input);
+  } else if (sessions_.next_due_us() == std::numeric_limits<int64_t>::max()) {
+    wake_.wait(lock, has_input);
+  } else {
+    const int64_t us = std::max<int64_t>(sessions_.next_due_us() - clock_.now_us(), 0);
+    wake_.wait_for(lock, std::chrono::microseconds(us), has_input);
+  }
+}
+
 bool Engine::step() {
-  bool worked = intake();
+  bool ran_tasks = false;
+  bool worked = intake(ran_tasks);
   const int64_t begin_us = clock_.now_us();
   worked |= expire();
-  worked |= follow_restores();
+  worked |= follow_restores(ran_tasks);
   choose_eligible();
   const BatchPlan plan = Scheduler().plan(
       eligible_, running_, {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
@@ -182,7 +200,7 @@ bool Engine::step() {
 }
 
 // Takes what other threads have left. True when there was something.
-bool Engine::intake() {
+bool Engine::intake(bool& ran_tasks) {
   Inbox taken;
   {
     std::lock_guard lock(mutex_);
@@ -200,6 +218,10 @@ bool Engine::intake() {
     Sequence& added = *sequence;
     sequences_.emplace(id, std::move(sequence));
     waiting_.push_back(&added);
+    if (!added.request().session.empty()) {
+      sessions_.begin({added.request().salt, added.request().session}, added.scope(),
+                      {added.request().keep_priority, added.request().keep_ttl_us});
+    }
     const SamplingParams& sampling = added.request().sampling;
     if (sampling.max_tokens == 0 && !(sampling.n_prompt_logprobs >= 0 && added.prompt_len() > 1)) {
       finish(id, FinishReason::kLength);  // nothing of it has to be computed
@@ -211,7 +233,8 @@ bool Engine::intake() {
   }
   if (taken.drain_due) refuse_queued();
   if (!taken.abort.ok()) abort_everything(taken.abort);
-  for (Task& task : taken.tasks) task(cache_);
+  for (Task& task : taken.tasks) task(cache_, sessions_);
+  ran_tasks = !taken.tasks.empty();
   return !taken.tasks.empty() || !taken.requests.empty() || !taken.cancels.empty() ||
          taken.drain_due || !taken.abort.ok();
 }
@@ -279,8 +302,9 @@ void Engine::choose_eligible() {
   waits_for_index_ = eligible_.size() < waiting_.size();
 }
 
-bool Engine::follow_restores() {
+bool Engine::follow_restores(bool ran_tasks) {
   bool worked = cache_.poll();
+  if (worked || ran_tasks || clock_.now_us() >= sessions_.next_due_us()) worked |= sessions_.tend();
   for (Sequence* sequence : running_) worked |= follow_restore(*sequence);
   return worked;
 }
@@ -476,6 +500,10 @@ void Engine::finish(SeqId id, FinishReason reason, absl::Status error,
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   by_request_.erase(sequence.request().id);
+  if (!sequence.request().session.empty()) {
+    // What was computed: the last token's KV never is.
+    sessions_.end({sequence.request().salt, sequence.request().session}, sequence.tokens());
+  }
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
     observe_finished(sequence);
   }
@@ -527,6 +555,7 @@ void Engine::publish(bool computing) {
   stats.n_preemptions = n_preemptions_;
   stats.last_step_us = last_step_us_;
   stats.cache = cache_.stats();
+  stats.n_sessions = sessions_.n_by_state();
   if (computing) {
     stats.step_rows = static_cast<int32_t>(rows_.size());
     stats.step_seqs = static_cast<int32_t>(batch_.size());

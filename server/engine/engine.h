@@ -6,6 +6,7 @@
 //                                                              TokenSink of each request ◀┘
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "cache/kv_cache.h"
+#include "cache/session.h"
 #include "model/model_runner.h"
 #include "server/engine/metrics.h"
 #include "server/engine/request.h"
@@ -32,6 +34,7 @@ struct EngineConfig {
   int32_t max_queue = 256;       // requests in the inbox or waiting
   int32_t max_model_len = 0;     // prompt and answer together; no more than the pool holds
   std::vector<TokenId> end_ids;  // eos and its like
+  cache::SessionOptions sessions;
 };
 
 struct EngineStats {
@@ -41,6 +44,7 @@ struct EngineStats {
   int64_t n_preemptions = 0;
   int64_t last_step_us = 0;  // Clock::now_us at the end of the last step; 0 before the first
   cache::KvCacheStats cache;
+  std::array<int64_t, 4> n_sessions{};  // by SessionState
 
   // Of the moment of the call.
   int32_t n_live = 0;       // submitted and not finished
@@ -79,7 +83,7 @@ class Engine {
   EngineStats stats() const;
   // Any thread. Runs the task on the engine thread between two steps; it may use the cache, and
   // must be short. kUnavailable, and the task is dropped unrun, once the engine has stopped.
-  using Task = absl::AnyInvocable<void(cache::KvCache& cache)>;
+  using Task = absl::AnyInvocable<void(cache::KvCache& cache, cache::SessionTable& sessions)>;
   absl::Status post(Task task);
   // Any thread: something that step() should look at has happened below the cache.
   void wake();
@@ -109,7 +113,9 @@ class Engine {
     absl::Status abort;  // not ok: end everything
   };
 
-  bool intake();
+  bool intake(bool& ran_tasks);
+  // Asleep until there is something to do, or it is time to move an idle session.
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
   void abort_everything(const absl::Status& why);
   void refuse_queued();
   void finish_all(std::vector<SeqId> ids, const absl::Status& why);
@@ -117,7 +123,7 @@ class Engine {
   void apply(const BatchPlan& plan);
   void preempt(SeqId id);
   // What came up from below since the last step.
-  bool follow_restores();
+  bool follow_restores(bool ran_tasks);
   void choose_eligible();
   bool follow_restore(Sequence& sequence);
   void begin_restores(const BatchPlan& plan);
@@ -141,6 +147,7 @@ class Engine {
   model::ModelRunner& runner_;
   cache::KvCache& cache_;
   const base::Clock& clock_;
+  cache::SessionTable sessions_;  // the engine thread's alone
   Metrics& metrics_;
 
   mutable std::mutex mutex_;

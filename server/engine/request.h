@@ -89,15 +89,17 @@ struct Request {
   RequestId group;              // requests of one answer have the same; 0: alone
   std::vector<TokenId> prompt;  // never empty
   SamplingParams sampling;
-  int32_t choice = 0;       // which of the n answers to the prompt
-  int64_t arrival_us = 0;   // Clock::now_us
-  int64_t deadline_us = 0;  // 0: none
-  std::string tenant;       // fair shares are per tenant
-  std::string salt;         // KV is shared only under the same salt
-  std::string session;      // a conversation that may come back; empty: none
-  int32_t priority = 0;     // higher first
-  AdapterId adapter;        // the slot it is loaded in
-  std::string adapter_key;  // cache::canonical_adapter of its content and scale; empty: none
+  int32_t choice = 0;          // which of the n answers to the prompt
+  int64_t arrival_us = 0;      // Clock::now_us
+  int64_t deadline_us = 0;     // 0: none
+  std::string tenant;          // fair shares are per tenant
+  std::string salt;            // KV is shared only under the same salt
+  std::string session;         // a conversation that may come back; empty: none
+  int32_t keep_priority = 50;  // of its KV, 0 … 100: lower leaves a tier first
+  int64_t keep_ttl_us = 0;     // then that is over; 0: it never is
+  int32_t priority = 0;        // higher first
+  AdapterId adapter;           // the slot it is loaded in
+  std::string adapter_key;     // cache::canonical_adapter of its content and scale; empty: none
   // Shared with the worker that reads from it: whichever of the two ends last frees it.
   std::shared_ptr<TokenSink> sink;
 };

@@ -33,6 +33,8 @@ class Router {
   void get(std::string path, Handler handler);
   // Every POST is admitted.
   void post(std::string path, Handler handler);
+  // Any method; a path that ends in "/*" stands for all that go on behind the slash.
+  void add(std::string method, std::string path, bool admitted, Handler handler);
   // Answers whatever has no route of its own, in place of 404 and 405.
   void fallback(Handler handler);
 

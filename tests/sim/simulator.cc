@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/memory_disk.h"
 #include "server/engine/engine.h"
@@ -82,6 +83,7 @@ class Simulator {
     }
     const int32_t n_actions = pick(10, 60);
     for (int32_t i = 0; i < n_actions && result_.failure.empty(); ++i) act();
+    unpin_all();
     come_to_rest();
     if (result_.failure.empty()) check_end();
     result_.n_requests = static_cast<int64_t>(sent_.size());
@@ -109,6 +111,9 @@ class Simulator {
     config.engine.max_model_len =
         config.runner.n_blocks / config.runner.n_groups * config.runner.block_size;
     config.engine.end_ids = {kEndId};
+    config.engine.sessions.idle_host_us = pick(1, 100) * 1000;
+    config.engine.sessions.idle_ssd_us = pick(1, 200) * 1000;
+    config.engine.sessions.max_sessions = static_cast<size_t>(pick(1, 6));
     if (!config.cache.prefix_caching || chance(30)) return config;
     if (chance(50)) config.host_blocks = pick(1, chance(50) ? 6 : 60);
     config.has_ssd = config.host_blocks == 0 || chance(60);
@@ -154,11 +159,47 @@ class Simulator {
       restart(chance(70));
     } else if (what <= 63 && config_.has_ssd) {
       rot();
+    } else if (what <= 75) {
+      ask_of_session();
     }
     for (int32_t n = pick(0, 12); n > 0 && result_.failure.empty(); --n) {
       step();
       pump(pick(0, 12));
     }
+  }
+
+  // What operators do.
+  void ask_of_session() {
+    const int32_t what = pick(1, 7);
+    const cache::SessionKey key{chance(80) ? "" : "salt", fmt::format("session {}", pick(1, 5))};
+    const std::vector<int32_t> tokens = make_prompt();
+    const absl::Status posted = machine_->engine.post(
+        [what, key, tokens](cache::KvCache& cache, cache::SessionTable& sessions) {
+          // A session that is not there, or not in the right state, is refused.
+          if (what == 1) sessions.pin(key).IgnoreError();
+          if (what == 2) sessions.unpin(key).IgnoreError();
+          if (what == 3) sessions.prefetch(key).IgnoreError();
+          if (what == 4) sessions.offload(key).IgnoreError();
+          if (what == 5) sessions.drop(key).IgnoreError();
+          if (what == 6 && tokens[0] % 4 == 0) cache.reset();
+          if (what == 7) {
+            const cache::Explanation found = cache.explain({key.salt, ""}, tokens);
+            int32_t n = 0;
+            for (const int32_t each : found.n_tokens) n += each;
+            CHECK_EQ(n, static_cast<int32_t>(tokens.size()));
+          }
+        });
+    if (!posted.ok()) fail("a task is refused");
+  }
+
+  void unpin_all() {
+    const absl::Status posted =
+        machine_->engine.post([](cache::KvCache&, cache::SessionTable& sessions) {
+          for (const cache::SessionView& view : sessions.list({}, 100)) {
+            CHECK(sessions.unpin(view.key).ok());
+          }
+        });
+    if (!posted.ok()) fail("a task is refused");
   }
 
   // Some of what the tiers have under way, in any order.
@@ -238,6 +279,11 @@ class Simulator {
     request.priority = chance(20) ? pick(-1, 1) : 0;
     request.tenant = chance(50) ? "a" : "b";
     request.salt = chance(80) ? "" : "salt";
+    if (chance(40)) {
+      request.session = fmt::format("session {}", pick(1, 5));
+      request.keep_priority = chance(70) ? 50 : pick(0, 100);
+      if (chance(20)) request.keep_ttl_us = pick(1, 100'000);
+    }
     if (chance(20)) {
       request.adapter = AdapterId(pick(1, 2));
       request.adapter_key = fmt::format("adapter {}", request.adapter);

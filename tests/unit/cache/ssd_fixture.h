@@ -55,10 +55,11 @@ inline BlockRecord test_record(int32_t id, int32_t parent = -1, int32_t salt = 0
   return record;
 }
 
+// No byte of it is the first one of a token.
 inline std::vector<uint8_t> test_block(int32_t id) {
   std::mt19937 random(static_cast<uint32_t>(id));
   std::vector<uint8_t> block(static_cast<size_t>(kTestBlockBytes));
-  for (uint8_t& byte : block) byte = static_cast<uint8_t>(random());
+  for (uint8_t& byte : block) byte = static_cast<uint8_t>(random() % 0x51);
   return block;
 }
 
