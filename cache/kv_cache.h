@@ -189,8 +189,8 @@ class KvCache {
   // Of paths, for sessions. Tokens of whole blocks, by Source: where the path would come from now,
   // up to the first block that is nowhere.
   std::array<int32_t, 4> residency(const CacheScope& scope, std::span<const int32_t> tokens) const;
-  // Copies what has no copy yet: to the host tier, and to the SSD where `to_ssd`.
-  void copy_path_down(const CacheScope& scope, std::span<const int32_t> tokens, bool to_ssd);
+  // Copies what lies on the device to the tiers that have no copy yet.
+  void copy_path_down(const CacheScope& scope, std::span<const int32_t> tokens);
   // Takes off the device what has a copy below and nobody uses, and off the host tier, where
   // `host_too`, what lies on the SSD; how many blocks.
   int32_t free_path(const CacheScope& scope, std::span<const int32_t> tokens, bool host_too);

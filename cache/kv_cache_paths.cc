@@ -40,15 +40,14 @@ std::array<int32_t, 4> KvCache::residency(const CacheScope& scope,
   return n;
 }
 
-void KvCache::copy_path_down(const CacheScope& scope, std::span<const int32_t> tokens,
-                             bool to_ssd) {
+void KvCache::copy_path_down(const CacheScope& scope, std::span<const int32_t> tokens) {
   if (!has_tiers()) return;
   const PrefixLease lease = hold_path(scope, tokens);
   const NodeId end = lease.state_->end;
   if (config_.tiers.host != nullptr) {
     offload(end, tree_.without_copy(end, TierKind::kHost, 0), TierKind::kHost);
   }
-  if (to_ssd && config_.tiers.ssd != nullptr) {
+  if (config_.tiers.ssd != nullptr) {
     offload(end, tree_.without_copy(end, TierKind::kSsd, 0), TierKind::kSsd);
   }
 }

@@ -123,7 +123,8 @@ bool SessionTable::tend() {
 
 void SessionTable::move_down(Session& session, SessionState stage) {
   session.stage = stage;
-  cache_.copy_path_down(session.scope, session.tokens, stage == SessionState::kSsd);
+  // To all tiers at once: a copy to the SSD is made from the device, and later it has left that.
+  cache_.copy_path_down(session.scope, session.tokens);
   session.leaving_until_us = clock_.now_us() + kLeaveTimeUs;
 }
 

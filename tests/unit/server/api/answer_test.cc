@@ -21,7 +21,10 @@ const ByteTokenizer& tokenizer() {
   return instance;
 }
 
-constexpr UsageTotals kUsage{.prompt_tokens = 10, .cached_tokens = 4, .completion_tokens = 1};
+constexpr UsageTotals kUsage{.prompt_tokens = 10,
+                             .cached_tokens = 4,
+                             .cached_by_tier = {1, 0, 3},
+                             .completion_tokens = 1};
 
 CompletionRequest completion() {
   CompletionRequest request;
@@ -78,7 +81,8 @@ TEST(CompletionAnswer, Whole) {
   const Json& usage = json.at("usage");
   EXPECT_EQ(usage.at("total_tokens"), 11);
   EXPECT_EQ(usage.at("prompt_tokens_details").at("cached_tokens"), 4);
-  EXPECT_EQ(usage.at("pagoda").at("device"), 4);
+  EXPECT_EQ(usage.at("pagoda").at("device"), 1);
+  EXPECT_EQ(usage.at("pagoda").at("ssd"), 3);
   EXPECT_EQ(usage.at("pagoda").at("computed"), 6);
 }
 
