@@ -23,6 +23,7 @@ PrefixLease& PrefixLease::operator=(PrefixLease&& other) noexcept {
 PrefixLease::~PrefixLease() {
   if (cache_ != nullptr) cache_->release_state(*state_);
 }
+std::span<const BlockCopy> PrefixLease::copies() const { return state_->copies; }
 int32_t PrefixLease::ready_len() const { return state_->ready_len; }
 std::span<const std::vector<BlockId>> PrefixLease::tables() const { return state_->tables; }
 
@@ -85,10 +86,26 @@ PrefixLease KvCache::acquire(const CacheScope& scope, std::span<const int32_t> t
     } else {
       state->promised_end = 0;
     }
+    if (use != UseCache::kNo) copy_partial(*state, tokens);
     if (use == UseCache::kYes) counts_.n_hit_tokens += state->ready_len;
     if (has_tiers() && state->n_tree > 0) copy_down(state->end, 0, true);
   }
   return add_lease(std::move(state));
+}
+
+// Only where nothing lies below that would come up instead, and without evicting for it.
+void KvCache::copy_partial(LeaseState& state, std::span<const int32_t> tokens) {
+  if (pool_.n_free() < config_.n_groups) return;
+  const std::span<const int32_t> wanted = tokens.first(tokens.size() - 1);
+  const auto partial = tree_.match_partial(state.scope, wanted);
+  if (!partial || tree_.match(state.scope, tokens, max_hit_ordinals(tokens)).n_below() > 0) return;
+  for (size_t g = 0; g < state.tables.size(); ++g) {
+    const BlockId to = *pool_.try_allocate();
+    state.tables[g].push_back(to);
+    state.copies.push_back({partial->blocks[g], to});
+  }
+  state.ready_len += partial->n_tokens;
+  counts_.n_partial_tokens += partial->n_tokens;
 }
 
 PrefixLease KvCache::add_lease(std::unique_ptr<LeaseState> state) {

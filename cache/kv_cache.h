@@ -73,6 +73,7 @@ struct KvCacheStats {
   int32_t n_promised = 0;
   int64_t n_evicted = 0;          // blocks, since the start
   int64_t n_hit_tokens = 0;       // found at acquire, recomputation after preemption left out
+  int64_t n_partial_tokens = 0;   // of those, in blocks that match in part
   int64_t n_twins_dropped = 0;    // blocks computed twice
   std::array<int64_t, 3> n_on{};  // blocks now, by TierKind
   std::array<int64_t, 3> n_restored_tokens{};  // used by a sequence, by TierKind
@@ -114,6 +115,12 @@ struct RestoreView {
   int32_t end = 0;
 };
 
+// A block to be copied on the device before anything else runs.
+struct BlockCopy {
+  BlockId from;
+  BlockId to;
+};
+
 class KvCache;
 
 // The right to use the blocks of one sequence. Gives them back when it dies. Engine thread only,
@@ -128,6 +135,9 @@ class PrefixLease {
   explicit operator bool() const { return cache_ != nullptr; }
   // Tokens whose KV was there at acquire: the sequence starts at this position.
   int32_t ready_len() const;
+  // Where ready_len() ends inside a block: a copy of one that begins with the same tokens, which is
+  // written from there on. The caller of acquire() makes these copies at once.
+  std::span<const BlockCopy> copies() const;
   // What is coming up, if anything is.
   std::optional<RestoreView> pending() const;
   // [n_groups] block tables.
@@ -153,7 +163,8 @@ class KvCache {
   Probe probe(const CacheScope& scope, std::span<const int32_t> tokens, UseCache use) const;
 
   // Locks the longest committed prefix of `tokens` on the device and promises the rest of its whole
-  // blocks. Allocates nothing: never fails.
+  // blocks. Where a block there goes on as `tokens` do for a part, and one is free, the lease gets
+  // a copy of it. Never fails.
   PrefixLease acquire(const CacheScope& scope, std::span<const int32_t> tokens, UseCache use);
   // The same for somebody who will compute nothing: no promise, no hit; to pin or to bring up.
   PrefixLease hold_path(const CacheScope& scope, std::span<const int32_t> tokens);
@@ -244,6 +255,7 @@ class KvCache {
   };
 
   PrefixLease add_lease(std::unique_ptr<LeaseState> state);
+  void copy_partial(LeaseState& state, std::span<const int32_t> tokens);
   int32_t max_hit_ordinals(std::span<const int32_t> tokens) const;
   void allocate(std::vector<BlockId>& table);
   void release_state(LeaseState& state);

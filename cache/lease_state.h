@@ -50,6 +50,7 @@ struct PrefixLease::State {
   int32_t n_tree = 0;
   int32_t promised_end = 0;       // 0 once the promise is kept
   std::vector<int32_t> promised;  // the tokens up to promised_end
+  std::vector<BlockCopy> copies;
   std::optional<LeaseRestore> restore;
   size_t index = 0;  // in KvCache::leases_
 };

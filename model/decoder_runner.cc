@@ -77,6 +77,12 @@ void DecoderRunner::set_kv(const KvView& kv) {
   decoder_->set_kv(kv);
 }
 
+void DecoderRunner::copy_block(BlockId from, BlockId to) {
+  const int64_t bytes = kv_.block_bytes();
+  backend_.copy(kv_.base + to.value() * bytes, kv_.base + from.value() * bytes,
+                static_cast<size_t>(bytes), backend_.stream());
+}
+
 Ticket DecoderRunner::forward(const StepInputs& inputs) {
   CHECK(kv_.base != nullptr);
   CHECK(!inputs.rows.empty());

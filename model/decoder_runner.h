@@ -41,6 +41,7 @@ class DecoderRunner final : public ModelRunner {
   int32_t n_slots() const override { return options_.n_slots; }
   int32_t max_rows() const override { return options_.max_rows; }
   void set_kv(const KvView& kv) override;
+  void copy_block(BlockId from, BlockId to) override;
 
   Ticket forward(const StepInputs& inputs) override;
   // At most max_rows + n_slots draws of one step; several may be of one row.

@@ -81,6 +81,8 @@ class ModelRunner {
 
   // The pool that tables refer to; set once before the first step.
   virtual void set_kv(const KvView& kv) = 0;
+  // Copies a block of the pool onto another, before the next step reads or writes it.
+  virtual void copy_block(BlockId from, BlockId to) = 0;
 
   virtual Ticket forward(const StepInputs& inputs) = 0;
   // Draws from the logits of `step`; grammar masks and the like are due here, not at forward. The

@@ -64,7 +64,7 @@ check_tree() {
   found=$(find "$folder" -mindepth 1 ! -type l -perm /022)
   [[ -z $found ]] || die "these can be written by others than their owner: $found"
   version=$(env -i "$program" version) || die "$2 version ended with status $?."
-  [[ $version == "pagoda $expected_version" ]] ||
+  [[ ${version%%$'\n'*} == "pagoda $expected_version" ]] ||
     die "$2 says '$version' where 'pagoda $expected_version' is built."
 }
 

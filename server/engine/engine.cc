@@ -353,7 +353,8 @@ void Engine::start(Sequence& sequence, const BatchItem& item) {
   const int64_t now_us = clock_.now_us();
   cache::PrefixLease lease =
       cache_.acquire(sequence.scope(), sequence.tokens(), sequence.use_cache());
-  CHECK_EQ(lease.ready_len(), item.start);
+  CHECK_GE(lease.ready_len(), item.start);
+  for (const cache::BlockCopy& copy : lease.copies()) runner_.copy_block(copy.from, copy.to);
   CHECK(!free_slots_.empty());
   sequence.start(std::move(lease), free_slots_.back());
   free_slots_.pop_back();
@@ -379,6 +380,8 @@ void Engine::build_batch(const BatchPlan& plan) {
   batch_.clear();
   for (BatchItem item : plan.items) {
     Sequence& sequence = *sequences_.at(item.id);
+    // A lease may have found a part of a block more.
+    if (item.is_new) item.start = sequence.computed_len();
     CHECK_EQ(sequence.computed_len(), item.start);
     // What comes up from below is not computed.
     item.count = std::min(item.count, sequence.n_pending());

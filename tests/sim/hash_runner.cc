@@ -102,6 +102,10 @@ uint64_t& HashRunner::value(BlockId block, int32_t offset) {
                static_cast<size_t>(offset)];
 }
 
+void HashRunner::copy_block(BlockId from, BlockId to) {
+  for (int32_t i = 0; i < config_.block_size; ++i) value(to, i) = value(from, i);
+}
+
 uint64_t HashRunner::fold_before(std::span<const BlockId> table, int32_t position) {
   uint64_t sum = 0;
   for (int32_t p = 0; p < position; ++p) {

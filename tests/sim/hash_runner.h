@@ -32,6 +32,7 @@ class HashRunner final : public model::ModelRunner {
   int32_t n_slots() const override { return config_.n_slots; }
   int32_t max_rows() const override { return config_.max_rows; }
   void set_kv(const KvView& kv) override { shape_.page = kv; }
+  void copy_block(BlockId from, BlockId to) override;
   model::Ticket forward(const model::StepInputs& inputs) override;
   model::Ticket sample(model::Ticket step, const model::SampleInputs& inputs) override;
   std::span<const ops::SampleResult> fetch(model::Ticket draws) override;

@@ -33,6 +33,7 @@ class PositionRunner final : public model::ModelRunner {
   int32_t n_slots() const override { return n_slots_; }
   int32_t max_rows() const override { return max_rows_; }
   void set_kv(const KvView&) override {}
+  void copy_block(BlockId, BlockId) override {}
 
   model::Ticket forward(const model::StepInputs& inputs) override {
     logits_.clear();

@@ -174,7 +174,7 @@ TEST_F(SamplingTest, PenaltiesSeeThePromptCachedOrNot) {
   const auto again = submit(request);
   while (step()) {
   }
-  EXPECT_EQ(again->end.usage.cached_tokens, 48);
+  EXPECT_EQ(again->end.usage.cached_tokens, 49);
   EXPECT_EQ(again->tokens, cold);
 
   make(64, 256);
@@ -186,7 +186,7 @@ TEST_F(SamplingTest, PenaltiesSeeThePromptCachedOrNot) {
   const auto partly = submit(request);
   while (step()) {
   }
-  EXPECT_EQ(partly->end.usage.cached_tokens, 16);
+  EXPECT_EQ(partly->end.usage.cached_tokens, 20);
   EXPECT_EQ(partly->tokens, cold);
   request.sampling.repetition_penalty = 1;
   EXPECT_NE(run_alone(request)->tokens, cold);

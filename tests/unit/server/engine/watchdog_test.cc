@@ -34,6 +34,7 @@ class GatedRunner final : public model::ModelRunner {
   int32_t n_slots() const override { return inner_.n_slots(); }
   int32_t max_rows() const override { return inner_.max_rows(); }
   void set_kv(const KvView& kv) override { inner_.set_kv(kv); }
+  void copy_block(BlockId from, BlockId to) override { inner_.copy_block(from, to); }
   model::Ticket forward(const model::StepInputs& inputs) override {
     std::unique_lock lock(mutex_);
     is_inside_ = true;
