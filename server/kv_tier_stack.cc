@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<KvTierStack>> KvTierStack::create(const ServeOpti
     ssd.block_bytes = kv.block_bytes();
     ssd.block_size = kv.block_size;
     ssd.identity = identity;
+    ssd.folder = options.kv_ssd_path;
     ASSIGN_OR_RETURN(stack->ssd_, cache::SsdTier::open(ssd, *stack->disk_, *stack->queue_, clock));
   }
   KvTierStack* const self = stack.get();
