@@ -48,8 +48,7 @@ void SsdTier::Impl::scan_next() {
     is_condemned = segment->is_condemned;
   }
   if (is_condemned) {
-    // One that would not go is tried again with the next that has to.
-    post([this, segment] { clean(segment, nullptr).IgnoreError(); });
+    post([this] { erase_planned(); });
   }
   queue_.run([this, work = Work(shared_from_this())] { scan_next(); });
 }
@@ -68,7 +67,7 @@ void SsdTier::Impl::take_scan(const Segment& segment, absl::StatusOr<SegmentScan
   segment->bytes = scan->file_bytes;
   segment->footer_offset = scan->footer_offset;
   segment->is_odd = scan->is_odd;
-  segment->is_condemned = scan->is_odd && !dropped_salts_.empty();
+  segment->is_condemned = scan->is_odd && scan_op_.has_value();
   counts_.n_scan_rejects += std::ssize(scan->faults);
   for (SsdRecord& record : scan->records) take_record(segment, std::move(record));
 }
@@ -117,14 +116,7 @@ SsdTier::Impl::Segment SsdTier::Impl::pick_victim() const {
 }
 
 absl::Status SsdTier::Impl::make_room(std::vector<StagedPtr>& hot) {
-  std::vector<Segment> unremoved;
-  {
-    std::lock_guard lock(mutex_);
-    unremoved = std::exchange(unremoved_, {});
-  }
-  absl::Status removed;
-  for (const Segment& segment : unremoved) removed.Update(remove_file(segment));
-  RETURN_IF_ERROR(removed);
+  RETURN_IF_ERROR(remove_unremoved());
   // The bytes of a removed file are free only when the last read of it is over.
   int64_t free_bytes = 0;
   RETURN_IF_ERROR(timed([&]() -> absl::Status {
@@ -243,6 +235,17 @@ absl::Status SsdTier::Impl::remove_file(const Segment& segment) {
   return status;
 }
 
+absl::Status SsdTier::Impl::remove_unremoved() {
+  std::vector<Segment> unremoved;
+  {
+    std::lock_guard lock(mutex_);
+    unremoved = std::exchange(unremoved_, {});
+  }
+  absl::Status status;
+  for (const Segment& segment : unremoved) status.Update(remove_file(segment));
+  return status;
+}
+
 void SsdTier::Impl::relieve_full_disk() {
   Segment victim;
   {
@@ -287,6 +290,16 @@ void SsdTier::Impl::plan_erases(const std::vector<Place>& places) {
   if (is_any) erase_ops_.push_back(new_op());
 }
 
+void SsdTier::Impl::condemn_odd() {
+  bool is_any = false;
+  for (const auto& [number, segment] : index_.segments()) {
+    if (!segment->is_odd || std::exchange(segment->is_condemned, true)) continue;
+    is_any = true;
+  }
+  // What sync() waits for, if nothing but whole segments goes.
+  if (is_any) erase_ops_.push_back(new_op());
+}
+
 void SsdTier::Impl::erase_planned() {
   Erases erases;
   std::vector<uint64_t> ops;
@@ -295,17 +308,41 @@ void SsdTier::Impl::erase_planned() {
     erases = std::exchange(erases_, {});
     ops = std::exchange(erase_ops_, {});
   }
-  absl::Status status;
   for (const auto& [segment, places] : erases) {
+    if (erase_in(segment, places).ok()) continue;
     // What can't be erased goes with its segment.
-    if (!erase_in(segment, places).ok()) status.Update(condemn(segment));
+    std::lock_guard lock(mutex_);
+    segment->is_condemned = true;
   }
+  const absl::Status status = remove_condemned();
   std::vector<Answer> answers;
   {
     std::lock_guard lock(mutex_);
+    const bool waits = std::ranges::any_of(
+        index_.segments(), [](const auto& entry) { return entry.second->is_condemned; });
+    if (waits) {
+      // For the last writes of a segment, after which this runs again.
+      erase_ops_.insert(erase_ops_.begin(), ops.begin(), ops.end());
+      return;
+    }
     answers = settle(ops, status);
   }
   call(std::move(answers));
+}
+
+absl::Status SsdTier::Impl::remove_condemned() {
+  std::vector<Segment> open;
+  std::vector<Segment> closed;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, segment] : index_.segments()) {
+      if (!segment->is_condemned || segment->state == SegmentState::kFull) continue;
+      (segment->state == SegmentState::kOpen ? open : closed).push_back(segment);
+    }
+  }
+  for (const Segment& segment : open) retire(segment);  // and finish_segment() cleans it
+  for (const Segment& segment : closed) clean(segment, nullptr).IgnoreError();
+  return remove_unremoved();
 }
 
 absl::Status SsdTier::Impl::erase_in(const Segment& segment, const std::vector<Place>& places) {
@@ -345,27 +382,6 @@ absl::Status SsdTier::Impl::erase_in_footer(const Segment& segment,
   return timed([&] {
     return write_footer(*segment->file, footer, segment->number, offset, n_bytes).status();
   });
-}
-
-absl::Status SsdTier::Impl::condemn(const Segment& segment) {
-  SegmentState state = SegmentState::kRemoved;
-  {
-    std::lock_guard lock(mutex_);
-    state = segment->state;
-    segment->is_condemned = true;
-  }
-  switch (state) {
-    case SegmentState::kOpen:
-      retire(segment);  // which cleans it, now or after its last write
-      return absl::OkStatus();
-    case SegmentState::kFull:
-    case SegmentState::kRemoved:
-      return absl::OkStatus();
-    case SegmentState::kUnscanned:
-    case SegmentState::kClosed:
-      return clean(segment, nullptr);
-  }
-  return absl::OkStatus();
 }
 
 void SsdTier::Impl::remove_all(uint64_t op) {

@@ -39,7 +39,7 @@ struct SsdSegment {
   int32_t n_in_flight = 0;    // writes
   int64_t footer_offset = 0;  // 0: none
   bool is_odd = false;        // has bytes of records that `placed` doesn't name
-  bool is_condemned = false;  // an erasure failed: it has to go as a whole
+  bool is_condemned = false;  // may have what is to be erased: it has to go as a whole
   int64_t n_live = 0;         // keys whose block lies here
   std::vector<Placed> placed;
   std::vector<SsdRecord> records;  // for the footer, until that is written

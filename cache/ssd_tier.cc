@@ -324,13 +324,13 @@ void SsdTier::Impl::drop(const BlockKey& key) {
     }
     if (const auto it = pending_.find(key); it != pending_.end()) it->second->is_dropped = true;
     plan_erases(index_.drop(key));
+    condemn_odd();
     if (erase_ops_.empty()) return;
   }
   post([this] { erase_planned(); });
 }
 
 void SsdTier::Impl::drop_salt(const base::Digest128& salt) {
-  std::vector<Segment> odd;
   {
     std::lock_guard lock(mutex_);
     if (!counts_.scan_done) {
@@ -343,18 +343,10 @@ void SsdTier::Impl::drop_salt(const base::Digest128& salt) {
       index_.forget(key);  // one that is being rewritten
     }
     plan_erases(index_.drop_salt(salt));
-    for (const auto& [number, segment] : index_.segments()) {
-      if (segment->is_odd) odd.push_back(segment);
-    }
-    if (odd.empty() && erase_ops_.empty()) return;
-    // What sync() waits for, if nothing but whole segments goes.
-    erase_ops_.push_back(new_op());
+    condemn_odd();
+    if (erase_ops_.empty()) return;
   }
-  post([this, odd = std::move(odd)] {
-    // One that would not go is tried again with the next that has to.
-    for (const Segment& segment : odd) condemn(segment).IgnoreError();
-    erase_planned();
-  });
+  post([this] { erase_planned(); });
 }
 
 void SsdTier::Impl::purge() {

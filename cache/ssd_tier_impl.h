@@ -165,7 +165,9 @@ class SsdTier::Impl final : public std::enable_shared_from_this<Impl> {
   void erase_planned();
   absl::Status erase_in(const Segment& segment, const std::vector<Place>& places);
   absl::Status erase_in_footer(const Segment& segment, const absl::flat_hash_set<int64_t>& kept);
-  absl::Status condemn(const Segment& segment);
+  // What has to go as a whole; OK: no file is left that should have gone.
+  absl::Status remove_condemned();
+  absl::Status remove_unremoved();
   void remove_all(uint64_t op);
   // Under the lock.
   void take_scan(const Segment& segment, absl::StatusOr<SegmentScan> scan);
@@ -176,6 +178,8 @@ class SsdTier::Impl final : public std::enable_shared_from_this<Impl> {
   Segment pick_victim() const;
   std::vector<StagedPtr> pick_hot(const Segment& segment, int64_t max_bytes);
   void plan_erases(const std::vector<Place>& places);
+  // A drop can't tell whether a record that nobody can name is what it has to erase.
+  void condemn_odd();
 
   const SsdTierOptions options_;
   const int64_t segment_bytes_;  // of a file

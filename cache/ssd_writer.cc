@@ -153,8 +153,7 @@ void SsdTier::Impl::finish_segment(const Segment& segment) {
     answers = settle(ops, status);
   }
   call(std::move(answers));
-  // One that would not go is tried again with the next that has to.
-  if (is_condemned) clean(segment, nullptr).IgnoreError();
+  if (is_condemned) erase_planned();
 }
 
 void SsdTier::Impl::write_record(StagedPtr staged, const Segment& segment) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server with an SSD tier, killed by SIGKILL at random moments under load and started again on the
-same folder: every answer equals the cold one byte for byte, and what was committed more than a
+"""A server with an SSD tier, killed by SIGKILL at random moments under load and started again on
+the same folder: every answer equals the cold one byte for byte, and what was committed more than a
 second before the kill is found again.
 
     tests/bench/kill_loop.py --kills 200 [--seed 1]
@@ -93,7 +93,8 @@ class KillLoop:
                             "--kv-ssd-write", "eager", "--kv-ssd-daily-bytes", "1000GiB",
                             "--kv-cache-memory-bytes", "60MiB", "--kv-restore-policy", "restore")
         try:
-            # What was committed long enough before the last kill is found.
+            # What was committed long enough before the last kill is found, once it was looked for.
+            assert server.wait_metric("pagoda_kv_ssd_scan_done", 1)
             known = sorted(self.known)
             self.rng.shuffle(known)
             for i in known[:3]:

@@ -1,4 +1,4 @@
-"""KV below the device: found again after a restart, never wrong, and what operators can do with it."""
+"""KV below the device: found again after a restart, never wrong, and open to operators."""
 import os
 import pathlib
 import random

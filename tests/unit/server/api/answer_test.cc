@@ -21,10 +21,8 @@ const ByteTokenizer& tokenizer() {
   return instance;
 }
 
-constexpr UsageTotals kUsage{.prompt_tokens = 10,
-                             .cached_tokens = 4,
-                             .cached_by_tier = {1, 0, 3},
-                             .completion_tokens = 1};
+constexpr UsageTotals kUsage{
+    .prompt_tokens = 10, .cached_tokens = 4, .cached_by_tier = {1, 0, 3}, .completion_tokens = 1};
 
 CompletionRequest completion() {
   CompletionRequest request;
