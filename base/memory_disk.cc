@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "base/blocking.h"
 #include "base/check.h"
 
 namespace pagoda::base {
@@ -171,6 +172,7 @@ class MemoryDisk::File final : public DiskFile {
 
  private:
   absl::Status before(DiskOp op, int64_t offset) {
+    note_wait();
     Fail fail;
     Hook hook;
     {

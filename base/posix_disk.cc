@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/blocking.h"
 #include "base/check.h"
 
 namespace pagoda::base {
@@ -58,6 +59,7 @@ class PosixFile final : public DiskFile {
 
   absl::Status read(int64_t offset, std::span<uint8_t> into) override {
     check_disk_aligned(offset, into);
+    note_wait();
     while (!into.empty()) {
       const ssize_t got =
           uninterrupted([&] { return ::pread(file_.get(), into.data(), into.size(), offset); });
@@ -75,6 +77,7 @@ class PosixFile final : public DiskFile {
 
   absl::Status write(int64_t offset, std::span<const uint8_t> bytes) override {
     check_disk_aligned(offset, bytes);
+    note_wait();
     while (!bytes.empty()) {
       const ssize_t put =
           uninterrupted([&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), offset); });
@@ -90,6 +93,7 @@ class PosixFile final : public DiskFile {
 
   // Not tried again: after a failure the kernel may call clean what it has lost.
   absl::Status sync() override {
+    note_wait();
     if (::fdatasync(file_.get()) != 0) return errno_status(path_, errno);
     return absl::OkStatus();
   }
@@ -135,6 +139,7 @@ absl::StatusOr<std::unique_ptr<PosixDisk>> PosixDisk::open_folder(const std::str
 }
 
 absl::StatusOr<std::vector<std::string>> PosixDisk::list() {
+  note_wait();
   // Opened anew: two lists at once must not share a position.
   const int fd = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno_status(path_, errno);
@@ -166,6 +171,7 @@ absl::StatusOr<std::vector<std::string>> PosixDisk::list() {
 
 absl::StatusOr<std::shared_ptr<DiskFile>> PosixDisk::open_with(const std::string& name, int flags) {
   CHECK(is_disk_name(name));
+  note_wait();
   const std::string path = path_ + "/" + name;
   // Without O_NONBLOCK the opening of a pipe could wait.
   Descriptor file(::openat(folder_.get(), name.c_str(),
@@ -191,6 +197,7 @@ absl::StatusOr<std::shared_ptr<DiskFile>> PosixDisk::open(const std::string& nam
 
 absl::Status PosixDisk::remove(const std::string& name) {
   CHECK(is_disk_name(name));
+  note_wait();
   if (::unlinkat(folder_.get(), name.c_str(), 0) != 0) {
     return errno_status(path_ + "/" + name, errno);
   }
@@ -198,6 +205,7 @@ absl::Status PosixDisk::remove(const std::string& name) {
 }
 
 absl::Status PosixDisk::sync_folder() {
+  note_wait();
   if (::fsync(folder_.get()) != 0) return errno_status(path_, errno);
   return absl::OkStatus();
 }

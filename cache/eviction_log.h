@@ -1,6 +1,7 @@
 // What has left the cache altogether, remembered for a while, so that a miss can be explained.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -17,7 +18,28 @@ enum class Cause : uint8_t {
   kSsdRoom,     // its segment was cleaned, or failed
   kDamaged,     // a tier could not give it back whole
   kDropped,     // on request
+  kIdle,        // its session was idle; a tier below has it
 };
+
+inline const char* cause_name(Cause cause) {
+  switch (cause) {
+    case Cause::kDeviceRoom:
+      return "device_room";
+    case Cause::kHostRoom:
+      return "host_room";
+    case Cause::kSsdRoom:
+      return "ssd_room";
+    case Cause::kDamaged:
+      return "damaged";
+    case Cause::kDropped:
+      return "dropped";
+    case Cause::kIdle:
+      return "idle";
+  }
+  return "";
+}
+inline constexpr std::array kCauses = {Cause::kDeviceRoom, Cause::kHostRoom, Cause::kSsdRoom,
+                                       Cause::kDamaged,    Cause::kDropped,  Cause::kIdle};
 
 // One thread. Remembers the last `capacity` blocks.
 class EvictionLog {

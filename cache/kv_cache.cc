@@ -71,26 +71,36 @@ Probe KvCache::probe(const CacheScope& scope, std::span<const int32_t> tokens, U
 
 PrefixLease KvCache::acquire(const CacheScope& scope, std::span<const int32_t> tokens,
                              UseCache use) {
-  auto state = std::make_unique<LeaseState>();
-  state->scope = scope;
-  state->tables.resize(static_cast<size_t>(config_.n_groups));
+  const int32_t most = use == UseCache::kNo ? 0 : max_hit_ordinals(tokens);
+  std::unique_ptr<LeaseState> state = lock_path(scope, tokens, most);
   if (config_.prefix_caching) {
-    const int32_t most = use == UseCache::kNo ? 0 : max_hit_ordinals(tokens);
-    state->end = tree_.lock(scope, tokens, most, state->tables);
-    state->n_tree = static_cast<int32_t>(state->tables[0].size());
-    state->ready_len = state->n_tree * config_.block_size;
-    state->promised_end = static_cast<int32_t>(tokens.size()) / config_.block_size;
-    if (state->promised_end > state->n_tree) {
-      state->promised.assign(tokens.begin(),
-                             tokens.begin() + state->promised_end * config_.block_size);
-    } else {
-      state->promised_end = 0;
-    }
+    promise(*state, tokens);
     if (use != UseCache::kNo) copy_partial(*state, tokens);
     if (use == UseCache::kYes) counts_.n_hit_tokens += state->ready_len;
     if (has_tiers() && state->n_tree > 0) copy_down(state->end, 0, true);
   }
   return add_lease(std::move(state));
+}
+
+std::unique_ptr<KvCache::LeaseState> KvCache::lock_path(const CacheScope& scope,
+                                                        std::span<const int32_t> tokens,
+                                                        int32_t max_ordinals) {
+  auto state = std::make_unique<LeaseState>();
+  state->scope = scope;
+  state->tables.resize(static_cast<size_t>(config_.n_groups));
+  if (!config_.prefix_caching) return state;
+  state->end = tree_.lock(scope, tokens, max_ordinals, state->tables);
+  state->n_tree = static_cast<int32_t>(state->tables[0].size());
+  state->ready_len = state->n_tree * config_.block_size;
+  return state;
+}
+
+// The whole blocks behind what is in the tree.
+void KvCache::promise(LeaseState& state, std::span<const int32_t> tokens) {
+  const int32_t n_whole = static_cast<int32_t>(tokens.size()) / config_.block_size;
+  if (n_whole <= state.n_tree) return;
+  state.promised_end = n_whole;
+  state.promised.assign(tokens.begin(), tokens.begin() + n_whole * config_.block_size);
 }
 
 // Only where nothing lies below that would come up instead, and without evicting for it.
@@ -146,7 +156,7 @@ void KvCache::allocate(std::vector<BlockId>& table) {
     scratch_.clear();
     cause_ = Cause::kDeviceRoom;
     CHECK(tree_.evict_one(scratch_));
-    counts_.n_evicted += static_cast<int64_t>(scratch_.size());
+    leave(TierKind::kDevice, scratch_.size());
     free_blocks(scratch_);
     block = pool_.try_allocate();
     CHECK(block.has_value());
@@ -188,6 +198,12 @@ void KvCache::release_state(LeaseState& state) {
     free_blocks(std::span(table).subspan(static_cast<size_t>(state.n_tree)));
   }
   if (config_.prefix_caching) tree_.unlock(state.end);
+}
+
+void KvCache::leave(TierKind tier, size_t n_copies) {
+  const auto n = static_cast<int64_t>(n_copies);
+  counts_.n_left[static_cast<size_t>(tier)][static_cast<size_t>(cause_)] += n;
+  if (tier == TierKind::kDevice) counts_.n_evicted += n;
 }
 
 void KvCache::free_blocks(std::span<const BlockId> blocks) { CHECK(pool_.release(blocks)); }

@@ -78,6 +78,8 @@ struct KvCacheStats {
   std::array<int64_t, 3> n_on{};  // blocks now, by TierKind
   std::array<int64_t, 3> n_restored_tokens{};  // used by a sequence, by TierKind
   int64_t n_offloads_skipped = 0;              // blocks, for want of room or budget
+  // Copies that left a tier, by TierKind and Cause.
+  std::array<std::array<int64_t, kCauses.size()>, 3> n_left{};
   // Restores: decisions, and how they came out.
   int64_t n_restore_all = 0;
   int64_t n_recompute_all = 0;
@@ -173,6 +175,12 @@ class KvCache {
   // blocks for it. n_rows_queued: prompt rows that others compute before it. Nothing happens where
   // there is nothing to bring up, or no room.
   void restore(PrefixLease& lease, std::span<const int32_t> tokens, int32_t n_rows_queued);
+  // For a sequence that waits to run: what it would get from acquire() and restore() with its KV
+  // already on the way, and no promise. Empty: nothing lies below, computing it is cheaper, or
+  // there is no room. When the sequence runs, adopt() makes it what acquire() would have given.
+  PrefixLease restore_early(const CacheScope& scope, std::span<const int32_t> tokens,
+                            int32_t n_rows_queued);
+  void adopt(PrefixLease& lease, std::span<const int32_t> tokens, UseCache use);
   // Brings up all that lies below, whatever it costs; for a lease of hold_path(). False: nothing
   // lies there, or there is no room.
   bool restore_all(PrefixLease& lease, std::span<const int32_t> tokens);
@@ -255,11 +263,16 @@ class KvCache {
   };
 
   PrefixLease add_lease(std::unique_ptr<LeaseState> state);
+  std::unique_ptr<LeaseState> lock_path(const CacheScope& scope, std::span<const int32_t> tokens,
+                                        int32_t max_ordinals);
+  void promise(LeaseState& state, std::span<const int32_t> tokens);
   void copy_partial(LeaseState& state, std::span<const int32_t> tokens);
   int32_t max_hit_ordinals(std::span<const int32_t> tokens) const;
   void allocate(std::vector<BlockId>& table);
   void release_state(LeaseState& state);
   void free_blocks(std::span<const BlockId> blocks);
+  // Counts copies that have left a tier, for cause_.
+  void leave(TierKind tier, size_t n_copies);
   void pin(BlockId block);
   void unpin(BlockId block);
   int32_t n_promised(const LeaseState& state) const;
@@ -283,6 +296,8 @@ class KvCache {
                          int32_t max_ordinals) const;
   void begin_restore(LeaseState& state, std::span<const int32_t> tokens, int32_t end,
                      const RestoreAnswer& answer);
+  bool restore_from_front(PrefixLease& lease, std::span<const int32_t> tokens, int32_t end,
+                          RestoreAnswer answer);
   RestoreAnswer decide(const CacheScope& scope, std::span<const int32_t> tokens, int32_t begin,
                        int32_t end, int32_t n_rows_queued) const;
 

@@ -15,16 +15,8 @@ constexpr size_t index_of(Source source) { return static_cast<size_t>(source); }
 }  // namespace
 
 PrefixLease KvCache::hold_path(const CacheScope& scope, std::span<const int32_t> tokens) {
-  auto state = std::make_unique<LeaseState>();
-  state->scope = scope;
-  state->tables.resize(static_cast<size_t>(config_.n_groups));
-  if (config_.prefix_caching) {
-    const auto most = static_cast<int32_t>(tokens.size()) / config_.block_size;
-    state->end = tree_.lock(scope, tokens, most, state->tables);
-    state->n_tree = static_cast<int32_t>(state->tables[0].size());
-    state->ready_len = state->n_tree * config_.block_size;
-  }
-  return add_lease(std::move(state));
+  const auto most = static_cast<int32_t>(tokens.size()) / config_.block_size;
+  return add_lease(lock_path(scope, tokens, most));
 }
 
 std::array<int32_t, 4> KvCache::residency(const CacheScope& scope,
@@ -55,14 +47,16 @@ void KvCache::copy_path_down(const CacheScope& scope, std::span<const int32_t> t
 int32_t KvCache::free_path(const CacheScope& scope, std::span<const int32_t> tokens,
                            bool host_too) {
   std::vector<BlockId> freed;
+  cause_ = Cause::kIdle;
   while (tree_.evict_path_end(scope, tokens, freed)) {
   }
-  counts_.n_evicted += std::ssize(freed);
+  leave(TierKind::kDevice, freed.size());
   free_blocks(freed);
   std::vector<BlockKey> dropped;
   while (host_too && tree_.evict_host_path_end(scope, tokens, dropped)) {
   }
-  if (!dropped.empty()) drop_from_host(dropped);
+  drop_from_host(dropped);
+  leave(TierKind::kHost, dropped.size());
   return static_cast<int32_t>(freed.size() + dropped.size());
 }
 
@@ -71,9 +65,10 @@ int32_t KvCache::drop_path(const CacheScope& scope, std::span<const int32_t> tok
   std::vector<BlockKey> dropped;
   cause_ = Cause::kDropped;
   tree_.drop_path(scope, tokens, freed, dropped);
+  leave(TierKind::kDevice, freed.size());
   free_blocks(freed);
+  drop_from_host(dropped);
   for (const BlockKey& key : dropped) {
-    if (config_.tiers.host != nullptr) config_.tiers.host->drop(key);
     if (config_.tiers.ssd != nullptr) config_.tiers.ssd->drop(key);
   }
   return static_cast<int32_t>(freed.size());
@@ -84,11 +79,13 @@ void KvCache::reset() {
   std::vector<BlockId> freed;
   while (tree_.evict_one(freed)) {
   }
+  leave(TierKind::kDevice, freed.size());
   free_blocks(freed);
   std::vector<BlockKey> dropped;
   while (config_.tiers.host != nullptr && tree_.evict_host(dropped)) {
   }
-  if (config_.tiers.host != nullptr) drop_from_host(dropped);
+  drop_from_host(dropped);
+  leave(TierKind::kHost, dropped.size());
   if (config_.tiers.ssd != nullptr) config_.tiers.ssd->purge();
 }
 

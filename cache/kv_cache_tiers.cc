@@ -75,11 +75,13 @@ bool KvCache::make_host_room() {
     if (!tree_.evict_host(dropped)) return false;
     n_used -= std::ssize(dropped);
     drop_from_host(dropped);
+    leave(TierKind::kHost, dropped.size());
   }
   return true;
 }
 
 void KvCache::drop_from_host(std::span<const BlockKey> keys) {
+  if (config_.tiers.host == nullptr) return;
   for (const BlockKey& key : keys) config_.tiers.host->drop(key);
 }
 
@@ -139,15 +141,44 @@ void KvCache::restore(PrefixLease& lease, std::span<const int32_t> tokens, int32
 bool KvCache::restore_all(PrefixLease& lease, std::span<const int32_t> tokens) {
   if (!has_tiers()) return false;
   LeaseState& state = *lease.state_;
-  const int32_t begin = state.n_tree;
   const auto most = static_cast<int32_t>(tokens.size()) / config_.block_size;
   const int32_t end = restorable_end(state, tokens, most);
-  if (end == begin || !try_extend(lease, end * config_.block_size)) return false;
-  RestoreAnswer answer = decide(state.scope, tokens, begin, end, 0);
-  answer.split = begin * config_.block_size;
+  if (end == state.n_tree) return false;
+  return restore_from_front(lease, tokens, end, decide(state.scope, tokens, state.n_tree, end, 0));
+}
+
+bool KvCache::restore_from_front(PrefixLease& lease, std::span<const int32_t> tokens, int32_t end,
+                                 RestoreAnswer answer) {
+  LeaseState& state = *lease.state_;
+  answer.split = state.n_tree * config_.block_size;
   answer.predicted_s = answer.restore_all_s;
+  if (!try_extend(lease, end * config_.block_size)) return false;
   begin_restore(state, tokens, end, answer);
   return state.restore.has_value();
+}
+
+// As long as nobody computes from the front, all of it may as well come up.
+PrefixLease KvCache::restore_early(const CacheScope& scope, std::span<const int32_t> tokens,
+                                   int32_t n_rows_queued) {
+  if (!has_tiers()) return {};
+  const int32_t most = max_hit_ordinals(tokens);
+  PrefixLease lease = add_lease(lock_path(scope, tokens, most));
+  LeaseState& state = *lease.state_;
+  const int32_t end = restorable_end(state, tokens, most);
+  if (end == state.n_tree) return {};
+  const RestoreAnswer answer = decide(scope, tokens, state.n_tree, end, n_rows_queued);
+  if (answer.split >= end * config_.block_size) return {};
+  if (!restore_from_front(lease, tokens, end, answer)) return {};
+  return lease;
+}
+
+void KvCache::adopt(PrefixLease& lease, std::span<const int32_t> tokens, UseCache use) {
+  LeaseState& state = *lease.state_;
+  promise(state, tokens);
+  if (use == UseCache::kYes) counts_.n_hit_tokens += state.ready_len;
+  if (state.n_tree > 0) copy_down(state.end, 0, true);
+  // From here on the front may take over.
+  if (state.restore) state.restore->may_move = config_.tiers.restore_policy == RestorePolicy::kAuto;
 }
 
 // The ordinal up to which blocks lie below, right behind what the lease has.
@@ -182,9 +213,7 @@ RestoreAnswer KvCache::decide(const CacheScope& scope, std::span<const int32_t> 
   for (const BlockBelow& block : tree_.below(scope, tokens, begin, end)) {
     ++question.n_blocks[index_of(block.tier)];
   }
-  // Those of the host don't wait long.
-  const TierKind queue = config_.tiers.ssd != nullptr ? TierKind::kSsd : TierKind::kHost;
-  question.n_queued[index_of(queue)] = config_.tiers.transfer->stats().n_restores_waiting;
+  question.n_queued = config_.tiers.transfer->stats().n_restores_queued;
   return cost_.decide(question);
 }
 
@@ -250,7 +279,8 @@ void KvCache::on_restored(const TransferDone& done) {
     std::vector<BlockKey> dropped;
     cause_ = Cause::kDamaged;
     tree_.remove_copy(done.tier, done.key, dropped);
-    if (config_.tiers.host != nullptr) drop_from_host(dropped);
+    drop_from_host(dropped);
+    leave(done.tier, 1);
   }
   const auto it = restores_.find(done.id);
   if (it == restores_.end()) return;  // its lease has gone
@@ -335,7 +365,7 @@ std::array<int32_t, 3> KvCache::finish_restore(PrefixLease& lease) {
 }
 
 void KvCache::observe_prefill(int32_t position, int32_t n_rows, int64_t us) {
-  if (has_tiers()) cost_.observe_prefill(position, n_rows, us);
+  cost_.observe_prefill(position, n_rows, us);
 }
 
 // ---- what has happened ----
@@ -389,7 +419,9 @@ void KvCache::take_index() {
   }
   std::vector<BlockKey> none;
   cause_ = Cause::kSsdRoom;
-  for (const BlockKey& key : ssd->take_lost()) tree_.remove_copy(TierKind::kSsd, key, none);
+  const std::vector<BlockKey> lost = ssd->take_lost();
+  for (const BlockKey& key : lost) tree_.remove_copy(TierKind::kSsd, key, none);
+  leave(TierKind::kSsd, lost.size());
 }
 
 }  // namespace pagoda::cache

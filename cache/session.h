@@ -3,6 +3,7 @@
 // tokens; the table moves it down when the session is idle and does with it what an operator asks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -48,6 +49,9 @@ enum class SessionState : uint8_t {
   kHost,    // idle; moved to the host tier
   kSsd,     // idle for long; moved to the SSD
 };
+
+// By SessionState.
+inline constexpr std::array<const char*, 4> kSessionStates = {"active", "device", "host", "ssd"};
 
 struct SessionView {
   SessionKey key;

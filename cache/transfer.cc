@@ -141,6 +141,7 @@ void TransferEngine::Impl::add(TransferId id, Job& job, const std::vector<Restor
   for (const RestoreBlock& block : blocks) {
     tier(block.from);  // there is one
     job.waiting.push_back({block, job.n_given++});
+    ++stats_.n_restores_queued[static_cast<size_t>(block.from)];
   }
   stats_.n_restores_waiting += static_cast<int32_t>(blocks.size());
   if (job.has_turn || job.waiting.empty()) return;
@@ -155,7 +156,11 @@ int32_t TransferEngine::Impl::take_back(TransferId id, int32_t n, bool is_end) {
   Job& job = it->second;
   const auto n_waiting = static_cast<int32_t>(job.waiting.size());
   const int32_t n_taken = is_end ? n_waiting : std::clamp(n, 0, n_waiting);
-  job.waiting.erase(job.waiting.end() - n_taken, job.waiting.end());
+  const auto taken = job.waiting.end() - n_taken;
+  for (auto it = taken; it != job.waiting.end(); ++it) {
+    --stats_.n_restores_queued[static_cast<size_t>(it->block.from)];
+  }
+  job.waiting.erase(taken, job.waiting.end());
   job.is_ended |= is_end;
   stats_.n_restores_waiting -= n_taken;
   forget_if_over(id);
@@ -270,6 +275,7 @@ std::optional<TransferEngine::Impl::Start> TransferEngine::Impl::next_restore() 
       turns_.push_back(id);
     }
     --stats_.n_restores_waiting;
+    --stats_.n_restores_queued[static_cast<size_t>(next.block.from)];
     ++stats_.n_restores_running;
     ++n_restores_since_offload_;
     Start start;
@@ -347,7 +353,7 @@ void TransferEngine::Impl::count(const TransferDone& told) {
     }
     ++tier.n_restored;
     tier.restored_bytes += device_.block_bytes;
-    tier.restore_us += told.us;
+    tier.restores.add(told.us);
   } else {
     --stats_.n_offloads_running;
     if (!told.status.ok()) {
@@ -356,7 +362,7 @@ void TransferEngine::Impl::count(const TransferDone& told) {
     }
     ++tier.n_offloaded;
     tier.offloaded_bytes += device_.block_bytes;
-    tier.offload_us += told.us;
+    tier.offloads.add(told.us);
   }
 }
 

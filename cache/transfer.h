@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "cache/latency_counts.h"
 #include "cache/tier.h"
 
 namespace pagoda::cache {
@@ -60,11 +61,12 @@ struct TransferStats {
     int64_t n_declined = 0;  // offloads that the tier did not take
     int64_t restored_bytes = 0;
     int64_t offloaded_bytes = 0;
-    int64_t restore_us = 0;  // sums over blocks
-    int64_t offload_us = 0;
+    LatencyCounts restores;  // of blocks, from the start of each to its end
+    LatencyCounts offloads;
   };
-  std::array<OneTier, 3> tiers;    // by TierKind
-  int32_t n_restores_waiting = 0;  // blocks
+  std::array<OneTier, 3> tiers;                // by TierKind
+  std::array<int32_t, 3> n_restores_queued{};  // blocks that wait, by TierKind
+  int32_t n_restores_waiting = 0;              // of all tiers
   int32_t n_restores_running = 0;
   int32_t n_offloads_waiting = 0;
   int32_t n_offloads_running = 0;

@@ -25,6 +25,7 @@
 #include "server/api/prompt.h"
 #include "server/api/routes.h"
 #include "server/api/sampling_defaults.h"
+#include "server/cost_metrics.h"
 #include "server/engine/output.h"
 #include "server/engine/watchdog.h"
 #include "server/http/server.h"
@@ -282,9 +283,12 @@ class Serve {
     if (options_.metrics_vllm_names) telemetry_.set_vllm_names(model);
     telemetry_.add(stack_->metrics().requests);
     telemetry_.add(process_);
-    if (stack_->tiers() != nullptr) {
-      kv_metrics_ = std::make_unique<KvMetrics>(*stack_->tiers(), stack_->engine());
-      telemetry_.add(*kv_metrics_);
+    telemetry_.add(stack_->metrics().tenants);
+    kv_metrics_.emplace(stack_->tiers(), stack_->engine());
+    telemetry_.add(*kv_metrics_);
+    if (options_.cost_per_hour > 0) {
+      cost_metrics_.emplace(options_.cost_per_hour, stack_->metrics(), clock_);
+      telemetry_.add(*cost_metrics_);
     }
     telemetry_.add_gauge("pagoda_http_connections", "Open connections, idle ones included",
                          [=, this] { return count(http_.n_connections()); });
@@ -398,7 +402,8 @@ class Serve {
   engine::Admission admin_admission_;
   std::unique_ptr<http::Server> admin_;  // null: no admin listener
   std::unique_ptr<ModelStack> stack_;
-  std::unique_ptr<KvMetrics> kv_metrics_;
+  std::optional<KvMetrics> kv_metrics_;
+  std::optional<CostMetrics> cost_metrics_;
   std::unique_ptr<const api::ChatPrompter> chat_;
   api::SamplingDefaults defaults_;
   std::unique_ptr<engine::Watchdog> watchdog_;

@@ -1,8 +1,12 @@
 #include "server/kv_metrics.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
+
+#include "base/blocking.h"
 
 namespace pagoda {
 namespace {
@@ -29,6 +33,20 @@ class Families {
   void gauge(const char* name, const char* help, int64_t value, std::vector<Label> labels = {}) {
     prometheus::ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
     metric.gauge.value = static_cast<double>(value);
+  }
+  void histogram(const char* name, const char* help, const cache::LatencyCounts& counts,
+                 std::vector<Label> labels) {
+    prometheus::ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
+    uint64_t n = 0;
+    for (size_t i = 0; i < counts.counts.size(); ++i) {
+      n += static_cast<uint64_t>(counts.counts[i]);
+      const bool is_last = i == counts.kBounds.size();
+      metric.histogram.bucket.push_back({n, is_last
+                                                ? std::numeric_limits<double>::infinity()
+                                                : static_cast<double>(counts.kBounds[i]) * 1e-6});
+    }
+    metric.histogram.sample_count = n;
+    metric.histogram.sample_sum = static_cast<double>(counts.sum_us) * 1e-6;
   }
   std::vector<MetricFamily> take() { return std::move(families_); }
 
@@ -65,19 +83,22 @@ void add_transfers(Families& out, const cache::TransferStats& transfers) {
        [](const One& t) { return t.n_restored; });
   each("restored_bytes_total", "Bytes brought up from a tier",
        [](const One& t) { return t.restored_bytes; });
-  each("restore_block_seconds_total",
-       "Time of the blocks brought up, each from its start to its end; several run at once",
-       [](const One& t) { return static_cast<double>(t.restore_us) * 1e-6; });
   each("restore_failed_blocks_total", "Blocks that a tier could not give; they were computed",
        [](const One& t) { return t.n_failed; });
   each("offloaded_blocks_total", "Blocks copied down to a tier",
        [](const One& t) { return t.n_offloaded; });
   each("offloaded_bytes_total", "Bytes copied down to a tier",
        [](const One& t) { return t.offloaded_bytes; });
-  each("offload_block_seconds_total", "Time of the blocks copied down; several run at once",
-       [](const One& t) { return static_cast<double>(t.offload_us) * 1e-6; });
   each("offload_declined_blocks_total", "Blocks that a tier did not take",
        [](const One& t) { return t.n_declined; });
+  for (const NamedTier& tier : kBelow) {
+    const One& one = transfers.tiers[static_cast<size_t>(tier.kind)];
+    const char* const kHelp = "A block's way between the device and a tier; several run at once";
+    out.histogram("transfer_block_seconds", kHelp, one.restores,
+                  {{"tier", tier.name}, {"direction", "restore"}});
+    out.histogram("transfer_block_seconds", kHelp, one.offloads,
+                  {{"tier", tier.name}, {"direction", "offload"}});
+  }
   out.gauge("restores_waiting_blocks", "Blocks that wait to be brought up",
             transfers.n_restores_waiting);
   out.gauge("offloads_waiting_blocks", "Blocks that wait to be copied down",
@@ -87,6 +108,12 @@ void add_transfers(Families& out, const cache::TransferStats& transfers) {
 void add_cache(Families& out, const cache::KvCacheStats& stats) {
   const NamedTier device{TierKind::kDevice, "device"};
   for (const NamedTier& tier : {device, kBelow[0], kBelow[1]}) {
+    const auto& left = stats.n_left[static_cast<size_t>(tier.kind)];
+    for (const cache::Cause cause : cache::kCauses) {
+      out.counter("evicted_copies_total", "Copies that left a tier, by why",
+                  left[static_cast<size_t>(cause)],
+                  {{"tier", tier.name}, {"reason", cache::cause_name(cause)}});
+    }
     out.gauge("tier_blocks", "Blocks with a copy in a tier that can be found there",
               stats.n_on[static_cast<size_t>(tier.kind)], {{"tier", tier.name}});
   }
@@ -140,15 +167,34 @@ void add_ssd(Families& out, const cache::SsdStats& stats) {
   out.gauge("ssd_scan_done", "1 once the folder has been read", stats.scan_done ? 1 : 0);
 }
 
+MetricFamily io_waits() {
+  MetricFamily family{"pagoda_step_io_waits_total",
+                      "Calls of the disk that a step waited for; there should be none",
+                      MetricType::Counter,
+                      {}};
+  family.metric.emplace_back().counter.value = static_cast<double>(base::n_waits_in_scopes());
+  return family;
+}
+
 }  // namespace
 
 std::vector<MetricFamily> KvMetrics::Collect() const {
   Families out;
-  add_cache(out, engine_.stats().cache);
-  add_transfers(out, tiers_.transfer_stats());
-  if (tiers_.host() != nullptr) add_tier(out, tiers_.host()->stats(), "host");
-  if (tiers_.ssd() != nullptr) add_ssd(out, tiers_.ssd()->ssd_stats());
-  return out.take();
+  const engine::EngineStats stats = engine_.stats();
+  add_cache(out, stats.cache);
+  for (size_t i = 0; i < cache::kSessionStates.size(); ++i) {
+    out.gauge("sessions", "Sessions that are remembered, by where their KV was moved",
+              stats.n_sessions[i], {{"state", cache::kSessionStates[i]}});
+  }
+  std::vector<MetricFamily> families = out.take();
+  families.push_back(io_waits());
+  if (tiers_ == nullptr) return families;
+  Families below;
+  add_transfers(below, tiers_->transfer_stats());
+  if (tiers_->host() != nullptr) add_tier(below, tiers_->host()->stats(), "host");
+  if (tiers_->ssd() != nullptr) add_ssd(below, tiers_->ssd()->ssd_stats());
+  std::ranges::move(below.take(), std::back_inserter(families));
+  return families;
 }
 
 }  // namespace pagoda

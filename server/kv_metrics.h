@@ -1,4 +1,4 @@
-// What /metrics says of the tiers below the device.
+// What /metrics says of the KV cache and the tiers below the device.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -11,15 +11,15 @@
 
 namespace pagoda {
 
-// Borrows both. Any thread; each scrape sees the numbers of its moment.
+// Borrows both; no tiers: null. Any thread; each scrape sees the numbers of its moment.
 class KvMetrics final : public prometheus::Collectable {
  public:
-  KvMetrics(const KvTierStack& tiers, const engine::Engine& engine)
+  KvMetrics(const KvTierStack* tiers, const engine::Engine& engine)
       : tiers_(tiers), engine_(engine) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  const KvTierStack& tiers_;
+  const KvTierStack* const tiers_;
   const engine::Engine& engine_;
 };
 

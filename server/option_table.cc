@@ -100,6 +100,20 @@ absl::Status set_block_size(Values values, ServeOptions& options) {
   return absl::OkStatus();
 }
 
+Setter price(double ServeOptions::*field) {
+  return [=](Values values, ServeOptions& options) -> absl::Status {
+    double value = 0;
+    const std::string& text = values.back();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (!is_number || !(value >= 0 && value <= 1e9)) {
+      return base::invalid_argument("takes an amount such as 2.5, not \"{}\"", text);
+    }
+    options.*field = value;
+    return absl::OkStatus();
+  };
+}
+
 Setter text(std::string ServeOptions::*field, std::string what) {
   return [=](Values values, ServeOptions& options) -> absl::Status {
     if (values.back().empty()) return base::invalid_argument("takes {}", what);
@@ -267,6 +281,10 @@ void add_logging_options(std::vector<Option>& table) {
   table.push_back({"metrics-vllm-names", group, "", "off",
                    "Give /metrics vLLM's names as well, for boards and routers made for it", false,
                    flag(&O::metrics_vllm_names)});
+  table.push_back({"cost-per-hour", group, "AMOUNT", "none",
+                   "What the machine costs an hour, in any currency: /metrics then tells the cost "
+                   "of a thousand tokens, and what the KV cache has saved",
+                   false, price(&O::cost_per_hour)});
 }
 
 }  // namespace

@@ -20,11 +20,8 @@ using Exchange = std::shared_ptr<http::Exchange>;
 
 constexpr std::string_view kSessions = "/v1/kv/sessions/";
 constexpr std::array<const char*, 4> kSources = {"device", "host", "ssd", "computed"};
-constexpr std::array<const char*, 4> kStates = {"active", "device", "host", "ssd"};
 constexpr std::array<const char*, 7> kMisses = {
     nullptr, "no_shared_prefix", "short", "evicted", "other_salt", "unreachable", "cheaper"};
-constexpr std::array<const char*, 5> kCauses = {"device_room", "host_room", "ssd_room", "damaged",
-                                                "dropped"};
 
 void respond_json(const Exchange& exchange, const Json& json) {
   exchange->respond({200, "application/json", to_text(json), {}});
@@ -93,7 +90,7 @@ Json block_json(const cache::BlockAccount& block) {
                {"predicted_s", block.predicted_s}};
   if (block.miss != cache::Miss::kNone) json["miss"] = kMisses[static_cast<size_t>(block.miss)];
   if (block.cause) {
-    json["evicted_for"] = kCauses[static_cast<size_t>(*block.cause)];
+    json["evicted_for"] = cache::cause_name(*block.cause);
     json["evicted_s_ago"] = block.age_s;
   }
   return json;
@@ -135,7 +132,7 @@ void explain(Context& context, Exchange exchange, Show show) {
 Json session_json(const cache::SessionView& view) {
   Json json = {{"id", view.key.id},
                {"salt", view.key.salt},
-               {"state", kStates[static_cast<size_t>(view.state)]},
+               {"state", cache::kSessionStates[static_cast<size_t>(view.state)]},
                {"pinned", view.is_pinned},
                {"moving", view.is_moving},
                {"requests", view.n_requests},
@@ -307,7 +304,8 @@ void list_sessions(Context& context, const Exchange& exchange) {
 Json stats_json(const engine::EngineStats& stats) {
   const cache::KvCacheStats& kv = stats.cache;
   Json sessions = Json::object();
-  for (size_t i = 0; i < kStates.size(); ++i) sessions[kStates[i]] = stats.n_sessions[i];
+  for (size_t i = 0; i < cache::kSessionStates.size(); ++i)
+    sessions[cache::kSessionStates[i]] = stats.n_sessions[i];
   return {{"blocks",
            {{"all", kv.n_blocks},
             {"free", kv.n_free},

@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/blocking.h"
+
 namespace pagoda::engine {
 namespace {
 
@@ -173,11 +175,16 @@ void Engine::wait_for_work(std::unique_lock<std::mutex>& lock) {
 }
 
 bool Engine::step() {
+  const base::NoWaitScope no_wait;
+  kv_us_ = 0;
   bool ran_tasks = false;
   bool worked = intake(ran_tasks);
   const int64_t begin_us = clock_.now_us();
   worked |= expire();
-  worked |= follow_restores(ran_tasks);
+  {
+    const KvTime time(*this);
+    worked |= follow_restores(ran_tasks);
+  }
   choose_eligible();
   const BatchPlan plan = Scheduler().plan(
       eligible_, running_, {config_.max_num_batched_tokens, config_.max_num_seqs}, cache_);
@@ -193,6 +200,7 @@ bool Engine::step() {
       last_step_us_ = clock_.now_us();
       metrics_.steps.Increment();
       metrics_.step_seconds.Observe(seconds(last_step_us_ - begin_us));
+      metrics_.kv_engine_seconds.Observe(seconds(kv_us_));
     }
   }
   if (worked) publish(false);
@@ -277,6 +285,10 @@ bool Engine::expire() {
 }
 
 void Engine::apply(const BatchPlan& plan) {
+  for (const SeqId id : plan.returns) {
+    const KvTime time(*this);
+    cache_.release(sequences_.at(id)->stop(SeqState::kWaiting));
+  }
   for (const SeqId id : plan.preempts) preempt(id);
   for (const Reject& reject : plan.rejects) {
     finish(reject.id, FinishReason::kError, base::invalid_argument("{}", reject.why));
@@ -285,6 +297,7 @@ void Engine::apply(const BatchPlan& plan) {
   for (const BatchItem& item : plan.items) {
     if (item.is_new) start(*sequences_.at(item.id), item);
   }
+  const KvTime time(*this);
   begin_restores(plan);
 }
 
@@ -305,7 +318,9 @@ void Engine::choose_eligible() {
 bool Engine::follow_restores(bool ran_tasks) {
   bool worked = cache_.poll();
   if (worked || ran_tasks || clock_.now_us() >= sessions_.next_due_us()) worked |= sessions_.tend();
-  for (Sequence* sequence : running_) worked |= follow_restore(*sequence);
+  for (const std::vector<Sequence*>* list : {&running_, &waiting_}) {
+    for (Sequence* sequence : *list) worked |= sequence->lease() && follow_restore(*sequence);
+  }
   return worked;
 }
 
@@ -332,8 +347,16 @@ void Engine::begin_restores(const BatchPlan& plan) {
   for (const BatchItem& item : plan.items) {
     if (!item.is_new) continue;
     Sequence& sequence = *sequences_.at(item.id);
-    if (sequence.use_cache() == cache::UseCache::kNo) continue;
+    if (sequence.use_cache() == cache::UseCache::kNo || sequence.lease().pending()) continue;
     cache_.restore(sequence.lease(), sequence.tokens(), n_queued - sequence.n_pending());
+    (void)sequence.follow_restore(sequence.lease().pending());
+  }
+  for (const SeqId id : plan.restores) {
+    Sequence& sequence = *sequences_.at(id);
+    sequence.was_looked_for = true;
+    cache::PrefixLease lease = cache_.restore_early(sequence.scope(), sequence.tokens(), n_queued);
+    if (!lease) continue;
+    sequence.hold(std::move(lease));
     (void)sequence.follow_restore(sequence.lease().pending());
   }
 }
@@ -341,7 +364,10 @@ void Engine::begin_restores(const BatchPlan& plan) {
 void Engine::preempt(SeqId id) {
   Sequence& sequence = *sequences_.at(id);
   free_slots_.push_back(sequence.slot());
-  cache_.release(sequence.stop(SeqState::kPreempted));
+  {
+    const KvTime time(*this);
+    cache_.release(sequence.stop(SeqState::kPreempted));
+  }
   std::erase(running_, &sequence);
   waiting_.push_back(&sequence);
   metrics_.requests.preempt(sequence.prompt_len());
@@ -351,12 +377,20 @@ void Engine::preempt(SeqId id) {
 
 void Engine::start(Sequence& sequence, const BatchItem& item) {
   const int64_t now_us = clock_.now_us();
-  cache::PrefixLease lease =
-      cache_.acquire(sequence.scope(), sequence.tokens(), sequence.use_cache());
-  CHECK_GE(lease.ready_len(), item.start);
-  for (const cache::BlockCopy& copy : lease.copies()) runner_.copy_block(copy.from, copy.to);
+  {
+    const KvTime time(*this);
+    if (sequence.lease()) {
+      cache_.adopt(sequence.lease(), sequence.tokens(), sequence.use_cache());
+    } else {
+      sequence.hold(cache_.acquire(sequence.scope(), sequence.tokens(), sequence.use_cache()));
+    }
+  }
+  CHECK_GE(sequence.computed_len(), item.start);
+  for (const cache::BlockCopy& copy : sequence.lease().copies()) {
+    runner_.copy_block(copy.from, copy.to);
+  }
   CHECK(!free_slots_.empty());
-  sequence.start(std::move(lease), free_slots_.back());
+  sequence.start(free_slots_.back());
   free_slots_.pop_back();
   std::erase(waiting_, &sequence);
   running_.push_back(&sequence);
@@ -433,6 +467,7 @@ void Engine::run_batch() {
                              (forward_us - begin_us) * count / std::ssize(rows_));
     }
     sequence->advance(count);
+    const KvTime time(*this);
     cache_.commit(sequence->lease(), sequence->tokens(), sequence->computed_len());
     if (sequence->request().sampling.max_tokens == 0 && sequence->n_pending() == 0) {
       prompt_only_done_.push_back(sequence->id());
@@ -493,18 +528,22 @@ void Engine::finish(SeqId id, FinishReason reason, absl::Status error,
   const auto it = sequences_.find(id);
   CHECK(it != sequences_.end());
   Sequence& sequence = *it->second;
-  if (sequence.lease()) {
+  if (sequence.state() == SeqState::kRunning) {
     free_slots_.push_back(sequence.slot());
-    cache_.release(sequence.stop(SeqState::kFinished));
     metrics_.requests.finish_running(reason, sequence.prompt_len());
   } else {
     metrics_.requests.finish_waiting(reason);
+  }
+  {
+    const KvTime time(*this);
+    cache_.release(sequence.stop(SeqState::kFinished));
   }
   std::erase(running_, &sequence);
   std::erase(waiting_, &sequence);
   by_request_.erase(sequence.request().id);
   if (!sequence.request().session.empty()) {
     // What was computed: the last token's KV never is.
+    const KvTime time(*this);
     sessions_.end({sequence.request().salt, sequence.request().session}, sequence.tokens());
   }
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
@@ -532,8 +571,24 @@ void Engine::observe_first_token(Sequence& sequence, int64_t now_us) {
   sequence.first_token_us = now_us;
   metrics_.prompt_tokens.Increment(sequence.prompt_len());
   metrics_.cached_tokens.Increment(sequence.usage().cached_tokens);
+  observe_saved(sequence);
   metrics_.ttft_seconds.Observe(seconds(now_us - sequence.request().arrival_us));
   metrics_.prefill_seconds.Observe(seconds(now_us - sequence.first_planned_us));
+}
+
+// What was found lies at the prompt's beginning, that of the device first.
+void Engine::observe_saved(const Sequence& sequence) {
+  const Usage usage = sequence.usage();
+  double saved_s = 0;
+  int32_t begin = 0;
+  for (size_t tier = 0; tier < usage.cached_by_tier.size(); ++tier) {
+    const int32_t end = begin + usage.cached_by_tier[tier];
+    const double tier_s = cache_.cost().prefill_s(begin, end);
+    metrics_.prefill_saved_seconds[tier]->Increment(tier_s);
+    saved_s += tier_s;
+    begin = end;
+  }
+  metrics_.tenants.add_saved(sequence.request().tenant, saved_s);
 }
 
 void Engine::observe_finished(const Sequence& sequence) {

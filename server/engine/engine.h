@@ -113,6 +113,17 @@ class Engine {
     absl::Status abort;  // not ok: end everything
   };
 
+  // Adds its life to kv_us_. Time inside another one counts twice: none is.
+  class KvTime {
+   public:
+    explicit KvTime(Engine& engine) : engine_(engine), begin_us_(engine.clock_.now_us()) {}
+    ~KvTime() { engine_.kv_us_ += engine_.clock_.now_us() - begin_us_; }
+
+   private:
+    Engine& engine_;
+    const int64_t begin_us_;
+  };
+
   bool intake(bool& ran_tasks);
   // Asleep until there is something to do, or it is time to move an idle session.
   void wait_for_work(std::unique_lock<std::mutex>& lock);
@@ -139,6 +150,7 @@ class Engine {
   void finish(SeqId id, FinishReason reason, absl::Status error = absl::OkStatus(),
               const ops::SampleResult* last = nullptr);
   void observe_first_token(Sequence& sequence, int64_t now_us);
+  void observe_saved(const Sequence& sequence);
   void observe_finished(const Sequence& sequence);
   // Shows the state; `computing`: of a step that begins.
   void publish(bool computing);
@@ -168,6 +180,7 @@ class Engine {
   int64_t n_preemptions_ = 0;
   int64_t n_evictions_seen_ = 0;
   int64_t last_step_us_ = 0;
+  int64_t kv_us_ = 0;  // of this step, on the cache and its transfers
   absl::flat_hash_map<SeqId, std::unique_ptr<Sequence>> sequences_;
   absl::flat_hash_map<RequestId, SeqId> by_request_;
   std::vector<Sequence*> waiting_;   // preempted ones among them

@@ -187,6 +187,35 @@ std::vector<MetricFamily> RequestCounts::Collect() const {
           std::move(by_len)};
 }
 
+// ---- TenantCounts ----
+
+void TenantCounts::add_saved(std::string_view tenant, double prefill_s) {
+  const std::string_view name = tenant.empty() ? "default" : tenant;
+  std::lock_guard lock(mutex_);
+  auto it = saved_s_.find(name);
+  if (it == saved_s_.end()) {
+    it = saved_s_.try_emplace(saved_s_.size() < kMost ? std::string(name) : "other", 0).first;
+  }
+  it->second += prefill_s;
+}
+
+std::map<std::string, double> TenantCounts::saved_s() const {
+  std::lock_guard lock(mutex_);
+  return {saved_s_.begin(), saved_s_.end()};
+}
+
+std::vector<MetricFamily> TenantCounts::Collect() const {
+  MetricFamily saved =
+      family("kv_tenant_saved_seconds_total",
+             "Prefill time that found tokens have saved, by tenant", MetricType::Counter);
+  for (const auto& [tenant, seconds] : saved_s()) {
+    ClientMetric& metric = saved.metric.emplace_back();
+    metric.label.push_back({"tenant", tenant});
+    metric.counter.value = seconds;
+  }
+  return {std::move(saved)};
+}
+
 // ---- BatchedHistogram ----
 
 BatchedHistogram::BatchedHistogram(prometheus::Histogram& shown, std::vector<double> bounds)
@@ -230,6 +259,10 @@ Metrics::Metrics(Registry& r)
       kv_blocks_in_use(block_gauge(r, "in_use")),
       kv_blocks_promised(block_gauge(r, "promised")),
       kv_evictions(counter(r, "kv_evicted_blocks_total", "Cached blocks given up for room")),
+      kv_engine_seconds(histogram(r, "kv_engine_seconds",
+                                  "A step's time on the cache and its transfers, on the engine's "
+                                  "thread",
+                                  kStepSeconds)),
       queue_seconds(
           histogram(r, "request_queue_seconds", "From arrival to the first step", kRequestSeconds)),
       ttft_seconds(histogram(r, "time_to_first_token_seconds",
@@ -262,7 +295,17 @@ Metrics::Metrics(Registry& r)
       sample_seconds(part_histogram(r, "sample")),
       handle_seconds(part_histogram(r, "handle")),
       step_rows(histogram(r, "step_rows", "Token positions that a step computes", kRows)),
-      registry_(r) {}
+      registry_(r) {
+  constexpr std::array<const char*, 3> kTiers = {"device", "host", "ssd"};
+  for (size_t i = 0; i < kTiers.size(); ++i) {
+    prefill_saved_seconds[i] =
+        &BuildCounter()
+             .Name("pagoda_kv_prefill_saved_seconds_total")
+             .Help("What computing the tokens that were found would have taken, by where they lay")
+             .Register(r)
+             .Add({{"tier", kTiers[i]}});
+  }
+}
 
 void Metrics::set_cache_config(int32_t block_size, int32_t n_blocks, bool prefix_caching) {
   BuildGauge()

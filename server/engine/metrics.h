@@ -10,8 +10,12 @@
 #include <prometheus/registry.h>
 
 #include <array>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/engine/request.h"
@@ -61,6 +65,22 @@ class RequestCounts final : public prometheus::Collectable {
   Counts counts_;  // guarded by mutex_
 };
 
+// Prefill seconds saved, by tenant; of the first kMost tenants, and "other" for the rest, since
+// clients make up names. Any thread.
+class TenantCounts final : public prometheus::Collectable {
+ public:
+  void add_saved(std::string_view tenant, double prefill_s);
+  // By tenant; unnamed requests are of "default".
+  std::map<std::string, double> saved_s() const;
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  static constexpr size_t kMost = 100;
+  mutable std::mutex mutex_;
+  std::map<std::string, double, std::less<>> saved_s_;  // guarded by mutex_
+};
+
 // A histogram that is filled without a lock, by one thread, and becomes visible at flush(). For
 // what is observed for every token.
 class BatchedHistogram {
@@ -77,14 +97,15 @@ class BatchedHistogram {
   bool is_empty_ = true;
 };
 
-// Owned by the registry that it was made on, which must live longer; `requests` is not in the
-// registry and is collected beside it.
+// Owned by the registry that it was made on, which must live longer; `requests` and
+// `tenants` are not in the registry and are collected beside it.
 struct Metrics {
   explicit Metrics(prometheus::Registry& registry);
   // What never changes, shown as labels.
   void set_cache_config(int32_t block_size, int32_t n_blocks, bool prefix_caching);
 
   RequestCounts requests;
+  TenantCounts tenants;
 
   prometheus::Counter& prompt_tokens;    // of prompts whose first token came
   prometheus::Counter& cached_tokens;    // of those, found in the cache
@@ -100,6 +121,9 @@ struct Metrics {
   prometheus::Gauge& kv_blocks_in_use;
   prometheus::Gauge& kv_blocks_promised;
   prometheus::Counter& kv_evictions;
+
+  prometheus::Histogram& kv_engine_seconds;                     // of steps
+  std::array<prometheus::Counter*, 3> prefill_saved_seconds{};  // by TierKind
 
   // Of sequences. A time is observed when its end comes: a sequence that never came to its first
   // token is in none of them but queue_seconds, and one that was aborted or failed not in those

@@ -7,6 +7,9 @@
 namespace pagoda::engine {
 namespace {
 
+// Sequences whose KV comes up while they wait.
+constexpr size_t kMostEarly = 8;
+
 // More whole blocks of the sequence's beginning than `known_len` are in `other` too.
 bool begins_alike(const Sequence& sequence, const Sequence& other, int32_t known_len,
                   int32_t block_size) {
@@ -47,6 +50,10 @@ class Draft {
       running_.push_back({sequence, lent_priority(*sequence, waiting)});
     }
     std::ranges::sort(running_, ranks_before);
+    for (Sequence* sequence : waiting) {
+      if (sequence->lease()) early_.push_back({sequence, sequence->request().priority});
+    }
+    std::ranges::sort(early_, ranks_before);
   }
 
   void add_decodes() {
@@ -77,16 +84,28 @@ class Draft {
                                       n_tokens, cache_.max_tokens())});
       return true;
     }
-    const cache::Probe found =
-        cache_.probe(sequence.scope(), sequence.tokens(), sequence.use_cache());
-    // What another computes now is worth waiting for.
-    if (found.promised_len > found.cached_len || starts_now(sequence, found.cached_len))
-      return true;
-    const int32_t n_needed = std::min(cache_.n_blocks_for(n_tokens + 1), cache_.n_blocks()) -
-                             cache_.n_blocks_for(found.cached_len) + found.n_blocks_taken;
-    if (n_needed > n_blocks_left_ - n_blocks_owed_) return false;
-    const int32_t count = std::min(n_tokens_left_, n_tokens - found.cached_len);
-    plan.items.push_back({sequence.id(), found.cached_len, count, true});
+    const int32_t n_cover = std::min(n_tokens + 1, cache_.max_tokens());
+    int32_t start = sequence.computed_len();
+    int32_t n_needed = 0;
+    if (sequence.lease()) {
+      n_needed = cache_.n_blocks_to_cover(sequence.lease(), n_cover);
+    } else {
+      const cache::Probe found =
+          cache_.probe(sequence.scope(), sequence.tokens(), sequence.use_cache());
+      // What another computes now is worth waiting for.
+      if (found.promised_len > found.cached_len || starts_now(sequence, found.cached_len)) {
+        return true;
+      }
+      start = found.cached_len;
+      n_needed = cache_.n_blocks_for(n_cover) - cache_.n_blocks_for(start) + found.n_blocks_taken;
+    }
+    while (n_needed > n_blocks_left_ - n_blocks_owed_) {
+      if (!return_early(&sequence)) return false;
+    }
+    std::erase_if(early_, [&](const Ranked& early) { return early.sequence == &sequence; });
+    const int32_t n_pending = sequence.lease() ? sequence.n_pending() : n_tokens - start;
+    const int32_t count = std::min(n_tokens_left_, n_pending);
+    plan.items.push_back({sequence.id(), start, count, true});
     new_.push_back(&sequence);
     n_blocks_left_ -= n_needed;
     n_tokens_left_ -= count;
@@ -102,6 +121,30 @@ class Draft {
       const int32_t all = cache_.n_blocks_to_cover(sequence.lease(), sequence.n_tokens());
       n_blocks_owed_ += all - taken(sequence);
     }
+  }
+
+  // For one that has to wait, and not for blocks: whether its KV may come up meanwhile. False: no
+  // more of them.
+  bool add_early(const Sequence& sequence) {
+    if (!plan.preempts.empty() || !plan.returns.empty()) return false;
+    if (early_.size() + plan.restores.size() >= kMostEarly) return false;
+    if (sequence.lease() || sequence.was_looked_for || !shares(sequence)) return true;
+    const auto brings_same = [&](const Sequence& other) {
+      return begins_alike(sequence, other, 0, cache_.block_size());
+    };
+    for (const Ranked& early : early_) {
+      if (brings_same(*early.sequence)) return true;
+    }
+    for (const Ranked& ranked : running_) {
+      if (ranked.sequence->has_tail() && brings_same(*ranked.sequence)) return true;
+    }
+    // With a few for each that runs, so that it isn't given back a moment later.
+    const int32_t n_needed =
+        cache_.n_blocks_for(sequence.n_tokens() + 1) + 2 * static_cast<int32_t>(running_.size());
+    if (n_needed > n_blocks_left_ - n_blocks_owed_) return false;
+    n_blocks_left_ -= n_needed;
+    plan.restores.push_back(sequence.id());
+    return true;
   }
 
   bool full() const { return n_tokens_left_ <= 0; }
@@ -147,11 +190,23 @@ class Draft {
     const int32_t end = sequence.computed_len() + count;
     const int32_t n_needed = cache_.n_blocks_to_cover(sequence.lease(), end);
     while (n_needed > n_blocks_left_) {
-      if (!preempt_for(sequence)) return;
+      if (!return_early(nullptr) && !preempt_for(sequence)) return;
     }
     n_blocks_left_ -= n_needed;
     n_tokens_left_ -= count;
     plan.items.push_back({sequence.id(), sequence.computed_len(), count, false});
+  }
+
+  // Takes the blocks of the last in rank of those that wait, but not of `except`. False: none has
+  // any.
+  bool return_early(const Sequence* except) {
+    const auto it = std::find_if(early_.rbegin(), early_.rend(),
+                                 [&](const Ranked& early) { return early.sequence != except; });
+    if (it == early_.rend()) return false;
+    plan.returns.push_back(it->sequence->id());
+    n_blocks_left_ += cache_.n_reclaimable(it->sequence->lease());
+    early_.erase(std::next(it).base());
+    return true;
   }
 
   // Takes the blocks of the last in rank, which may be the sequence itself (then false).
@@ -176,6 +231,7 @@ class Draft {
   int32_t n_blocks_left_;
   int32_t n_blocks_owed_ = 0;
   std::vector<Ranked> running_;  // by rank, without those that are preempted
+  std::vector<Ranked> early_;    // wait and have a lease, by rank, without those that return it
   std::vector<const Sequence*> new_;
 };
 
@@ -226,11 +282,14 @@ BatchPlan Scheduler::plan(std::span<Sequence* const> waiting, std::span<Sequence
   draft.add_prefills();
   draft.reserve_for_prefills();
   WaitingLine line(waiting, running);
-  while (!draft.full()) {
-    const Sequence* next = line.next();
+  const Sequence* next = line.next();
+  for (; next != nullptr && !draft.full(); next = line.next()) {
     const size_t n_items = draft.plan.items.size();
-    if (next == nullptr || !draft.add_waiting(*next)) break;
+    if (!draft.add_waiting(*next)) break;
     if (draft.plan.items.size() > n_items) line.count_running(*next);
+  }
+  if (!cache.has_tiers()) return std::move(draft.plan);
+  for (; next != nullptr && draft.add_early(*next); next = line.next()) {
   }
   return std::move(draft.plan);
 }

@@ -31,11 +31,13 @@ struct Reject {
 
 struct BatchPlan {
   std::vector<BatchItem> items;
-  std::vector<SeqId> restores;  // waiting sequences whose KV should start to come up
+  std::vector<SeqId> restores;  // waiting sequences whose KV may start to come up
+  std::vector<SeqId> returns;   // waiting sequences that give back what has come up for them
   std::vector<SeqId> preempts;  // give their blocks back before the items run
   std::vector<Reject> rejects;  // can never run
   bool empty() const {
-    return items.empty() && restores.empty() && preempts.empty() && rejects.empty();
+    return items.empty() && restores.empty() && returns.empty() && preempts.empty() &&
+           rejects.empty();
   }
 };
 
@@ -47,7 +49,11 @@ struct BatchPlan {
 // free beyond what those under way still need, so that prompts don't push each other out. When
 // decodes need more blocks than there are, the lowest priority gives way, of those the latest
 // arrival; who computes what others wait for has their priority. With anything to run, the plan is
-// not empty. Nothing is planned as a restore while there is no tier to restore from.
+// not empty.
+//
+// Where there are tiers below, the KV of the next few that must wait for a slot or for rows comes
+// up meanwhile, while blocks are plenty. Whoever runs or may run goes before: then it is given
+// back.
 class Scheduler {
  public:
   BatchPlan plan(std::span<Sequence* const> waiting, std::span<Sequence* const> running,

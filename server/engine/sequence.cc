@@ -42,7 +42,8 @@ bool Sequence::follow_restore(const std::optional<cache::RestoreView>& restore) 
 }
 
 void Sequence::add_restored(const std::array<int32_t, 3>& n_tokens) {
-  if (n_starts_ != 1) return;  // it had them before it was preempted
+  // Later it had them before it was preempted.
+  if (n_starts_ != (state_ == SeqState::kRunning ? 1 : 0)) return;
   for (size_t i = 0; i < n_tokens.size(); ++i) cached_[i] += n_tokens[i];
 }
 
@@ -73,14 +74,20 @@ cache::UseCache Sequence::use_cache() const {
   return n_starts_ > 0 ? cache::UseCache::kRecompute : cache::UseCache::kYes;
 }
 
-void Sequence::start(cache::PrefixLease lease, SlotId slot) {
+void Sequence::hold(cache::PrefixLease lease) {
   CHECK(!lease_);
   lease_ = std::move(lease);
+  state_ = SeqState::kRestoring;
+  computed_len_ = lease_.ready_len();
+}
+
+void Sequence::start(SlotId slot) {
+  CHECK(lease_);
   slot_ = slot;
   state_ = SeqState::kRunning;
-  computed_len_ = lease_.ready_len();
   last_token_in_slot_ = false;
-  if (n_starts_++ == 0) cached_[static_cast<size_t>(cache::TierKind::kDevice)] = computed_len_;
+  if (n_starts_++ > 0) return;
+  cached_[static_cast<size_t>(cache::TierKind::kDevice)] = lease_.ready_len();
 }
 
 cache::PrefixLease Sequence::stop(SeqState state) {

@@ -71,7 +71,10 @@ class Sequence {
   ops::SampleRow prompt_logprob(int32_t position) const;
 
   cache::UseCache use_cache() const;
-  void start(cache::PrefixLease lease, SlotId slot);
+  // Takes the right to blocks; what it has comes up while the sequence waits.
+  void hold(cache::PrefixLease lease);
+  // With a lease.
+  void start(SlotId slot);
   // Gives the lease up and starts over: only token ids remain.
   cache::PrefixLease stop(SeqState state);
 
@@ -89,6 +92,7 @@ class Sequence {
   int64_t last_planned_step = -1;
   int64_t first_planned_us = -1;
   bool group_has_begun = false;  // another choice of the request has run
+  bool was_looked_for = false;   // whether its KV can come up early
   int64_t first_token_us = -1;
   int64_t last_token_us = -1;
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/blocking.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/memory_disk.h"
@@ -348,6 +349,7 @@ class Simulator {
     const bool worked = machine_->engine.step();
     clock_.advance_us(1000);
     machine_->cache.check();
+    if (base::n_waits_in_scopes() > 0) fail("a step waited for the disk");
     const engine::EngineStats shown = machine_->engine.stats();
     const engine::RequestCounts& counts = machine_->metrics.requests;
     if (shown.n_running != counts.n_running() || shown.n_waiting != counts.n_waiting()) {

@@ -83,7 +83,7 @@ TEST_F(TransferTest, ARestoreArrivesAndIsToldOnce) {
   EXPECT_EQ(ssd.n_restored, 1);
   EXPECT_EQ(ssd.n_failed, 1);
   EXPECT_EQ(ssd.restored_bytes, kBlockBytes);
-  EXPECT_EQ(ssd.restore_us, 250);
+  EXPECT_EQ(ssd.restores.sum_us, 250);
 }
 
 TEST_F(TransferTest, WakesOnceUntilPolled) {

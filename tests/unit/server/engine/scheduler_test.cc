@@ -37,8 +37,8 @@ class SchedulerTest : public testing::Test {
   void start(Sequence* sequence, int32_t n) {
     std::erase(waiting_, sequence);
     running_.push_back(sequence);
-    sequence->start(cache_->acquire(sequence->scope(), sequence->tokens(), cache::UseCache::kYes),
-                    SlotId(0));
+    sequence->hold(cache_->acquire(sequence->scope(), sequence->tokens(), cache::UseCache::kYes));
+    sequence->start(SlotId(0));
     ASSERT_TRUE(cache_->try_extend(sequence->lease(), n));
     sequence->advance(n);
     cache_->commit(sequence->lease(), sequence->tokens(), n);

@@ -54,7 +54,8 @@ TEST(Sequence, TokensThatCameUpAreCountedOnce) {
   cache::KvCache cache({.n_blocks = 8});
   Sequence sequence(SeqId(1), request(100), {});
   const auto start = [&] {
-    sequence.start(cache.acquire({}, sequence.tokens(), cache::UseCache::kYes), SlotId(0));
+    sequence.hold(cache.acquire({}, sequence.tokens(), cache::UseCache::kYes));
+    sequence.start(SlotId(0));
   };
   start();
   sequence.add_restored({0, 16, 32});
