@@ -76,7 +76,8 @@ class Draft {
 
   // False when the next in line has to wait: nobody behind it may pass.
   bool add_waiting(const Sequence& sequence) {
-    if (n_slots_left_ <= 0 || n_tokens_left_ <= 0 || !plan.preempts.empty()) return false;
+    if (n_slots_left_ <= 0 || n_tokens_left_ <= 0) return false;
+    if (!plan.preempts.empty() || !plan.returns.empty()) return false;
     const int32_t n_tokens = sequence.n_tokens();
     if (cache_.n_blocks_for(n_tokens) > cache_.n_blocks()) {
       plan.rejects.push_back(
@@ -99,8 +100,11 @@ class Draft {
       start = found.cached_len;
       n_needed = cache_.n_blocks_for(n_cover) - cache_.n_blocks_for(start) + found.n_blocks_taken;
     }
-    while (n_needed > n_blocks_left_ - n_blocks_owed_) {
-      if (!return_early(&sequence)) return false;
+    if (n_needed > n_blocks_left_ - n_blocks_owed_) {
+      // What is given back may be what was found just now: it is counted anew in the next step.
+      while (n_needed > n_blocks_left_ - n_blocks_owed_ && return_early(&sequence)) {
+      }
+      return false;
     }
     std::erase_if(early_, [&](const Ranked& early) { return early.sequence == &sequence; });
     const int32_t n_pending = sequence.lease() ? sequence.n_pending() : n_tokens - start;

@@ -78,6 +78,8 @@ void Sequence::hold(cache::PrefixLease lease) {
   CHECK(!lease_);
   lease_ = std::move(lease);
   state_ = SeqState::kRestoring;
+  // What came up for a lease that it gave back is found where it is now.
+  if (n_starts_ == 0) cached_ = {};
   computed_len_ = lease_.ready_len();
 }
 

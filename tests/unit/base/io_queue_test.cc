@@ -1,14 +1,20 @@
 #include "base/io_queue.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <thread>
 
 #include "base/check.h"
@@ -249,10 +255,21 @@ TEST(MakeIoQueueTest, EitherWayThereIsAQueue) {
   }
 }
 
-// A limit on descriptors stands for a kernel that forbids io_uring.
+// As container runtimes do.
+void forbid_io_uring() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(filter), filter};
+  CHECK_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  CHECK_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
 bool falls_back_to_threads() {
-  const rlimit limit{0, 0};
-  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  forbid_io_uring();
   if (UringIoQueue::open(8).status().code() != StatusCode::kUnavailable) return false;
   std::promise<void> ran;
   make_io_queue(1, true)->run([&ran] { ran.set_value(); });

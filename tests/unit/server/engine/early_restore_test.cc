@@ -28,7 +28,9 @@ class EarlyRestoreTest : public testing::Test {
     config.runner = {.n_blocks = n_blocks, .n_slots = 1, .max_rows = 64};
     config.cache.n_blocks = n_blocks;
     config.cache.tiers.restore_policy = cache::RestorePolicy::kRestore;
-    config.engine = {.max_num_seqs = 1, .max_num_batched_tokens = 64, .max_model_len = 400};
+    config.engine.max_num_seqs = 1;
+    config.engine.max_num_batched_tokens = 64;
+    config.engine.max_model_len = 400;
     config.host_blocks = 64;
     machine_ = std::make_unique<sim::Machine>(config, disk_, clock_);
   }
