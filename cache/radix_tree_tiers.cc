@@ -93,11 +93,14 @@ void RadixTree::drop_host_from(NodeId id, int32_t ordinal, std::vector<BlockKey>
       clear_host(node, n, dropped);
     }
   }
-  // Children before parents, so that what is empty goes.
+  // Children before parents.
   for (size_t i = below.size(); i-- > 0;) {
     const int32_t left = i == 0 ? ordinal : 0;
     if (at(below[i]).n_on[kHost] > left) set_n_on(below[i], kHost, left);
-    trim(below[i]);
+  }
+  // What is empty goes, and takes parents with it that are.
+  for (size_t i = below.size(); i-- > 0;) {
+    if (at(below[i]).alive) trim(below[i]);
   }
 }
 

@@ -99,6 +99,21 @@ TEST_F(RadixTiers, AHostCopyNeedsItsParents) {
   EXPECT_FALSE(tree.add_copy(TierKind::kHost, key({7})));  // nobody knows it
 }
 
+TEST_F(RadixTiers, AWholeBranchMayGoFromTheHostTier) {
+  commit({9});
+  commit({1, 2});
+  commit({1, 3});
+  for (const Path& path : {Path{1}, Path{1, 2}, Path{1, 3}}) {
+    ASSERT_TRUE(tree.add_copy(TierKind::kHost, key(path)));
+  }
+  EXPECT_EQ(evict(9), 4);
+  std::vector<BlockKey> dropped;
+  tree.remove_copy(TierKind::kHost, key({1}), dropped);
+  EXPECT_EQ(dropped.size(), 3U);
+  EXPECT_FALSE(tree.knows(key({1})));
+  tree.check();
+}
+
 TEST_F(RadixTiers, AnSsdCopyWithoutItsParentIsUnreachableUntilThatReturns) {
   commit({1, 2, 3});
   ASSERT_TRUE(tree.add_copy(TierKind::kSsd, key({1, 2, 3})));
