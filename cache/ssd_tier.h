@@ -69,15 +69,15 @@ class SsdTier final : public Tier {
   void put(BlockRecord record, std::span<const uint8_t> bytes, Done done) override;
   void get(const BlockKey& key, std::span<uint8_t> into, Done done) override;
   // Forgets it at once; then its bytes on the disk, tokens too, are overwritten with zeros. A put
-  // of the key that is under way is declined.
+  // of the key that is under way is declined. A segment with torn records, which could be anybody's,
+  // goes as a whole.
   void drop(const BlockKey& key) override;
   TierStats stats() const override;
 
   bool contains(const BlockKey& key) const;
   // In use again: the cleaner rewrites it rather than drop it.
   void touch(const BlockKey& key);
-  // Erases what was written under a salt, on the disk too, whatever its identity. A segment with
-  // torn records, which could be anybody's, goes as a whole.
+  // Likewise of all that was written under a salt, whatever its identity.
   void drop_salt(const base::Digest128& salt);
   // Forgets everything at once and removes all segments.
   void purge();

@@ -170,8 +170,8 @@ def multiturn(folder, options):
     faster = rows["with"]["output_tok_s"] / rows["without"]["output_tok_s"]
     fewer = rows["without"]["computed"] / rows["with"]["computed"]
     show(output_rate_ratio=faster, computed_ratio=fewer)
-    return verdict(two_over_ratio=(2 / faster, 1), share_of_computed_ratio=(0.6 * fewer / faster, 1),
-                   **engine_checks(values))
+    return verdict(two_over_ratio=(2 / faster, 1),
+                   share_of_computed_ratio=(0.6 * fewer / faster, 1), **engine_checks(values))
 
 
 def ttfts(server, prompts, n_warm):
