@@ -112,6 +112,14 @@ CLI::Validator within(T low, T high) {
           ""};
 }
 
+CLI::Validator one_of(std::vector<std::string> words) {
+  return {[words = std::move(words)](std::string& text) -> std::string {
+            if (std::ranges::find(words, text) != words.end()) return "";
+            return fmt::format("is one of {}, not \"{}\"", fmt::join(words, ", "), text);
+          },
+          ""};
+}
+
 CLI::Validator time_value() {
   return {[](std::string& text) -> std::string {
             if (parse_duration(text).ok()) return "";
@@ -232,6 +240,7 @@ class Parser {
     add_bench_flags(*app_.get_subcommand("bench"), line_.bench);
     add_inspect();
     add_tokenize();
+    add_kv();
   }
 
   absl::StatusOr<CommandLine> parse(std::span<const char* const> arguments,
@@ -286,6 +295,16 @@ class Parser {
     tokenize.add_option("TEXT", line_.text, "The text to tokenize")->required();
   }
 
+  void add_kv() {
+    CLI::App& kv = *app_.get_subcommand("kv");
+    kv.add_option("ACTION", line_.kv.action, "inspect, verify or purge")
+        ->required()
+        ->check(one_of({"inspect", "verify", "purge"}));
+    kv.add_option("FOLDER", line_.kv.folder, "What --kv-ssd-path named")->required();
+    kv.add_flag("--json", line_.json, "Print JSON, for programs");
+    kv.add_flag("--yes", line_.kv.yes, "purge without a question");
+  }
+
   absl::Status finish(std::string_view command, const GetEnvironment& environment,
                       base::FileSystem& fs) {
     if (command == "serve") return finish_serve(environment, fs);
@@ -297,6 +316,7 @@ class Parser {
     if (command == "bench") line_.command = Command::kBench;
     if (command == "inspect") line_.command = Command::kInspect;
     if (command == "tokenize") line_.command = Command::kTokenize;
+    if (command == "kv") line_.command = Command::kKv;
     if (command == "version") line_.command = Command::kVersion;
     return absl::OkStatus();
   }

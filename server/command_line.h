@@ -20,8 +20,15 @@ enum class Command : uint8_t {
   kBench,
   kInspect,
   kTokenize,
+  kKv,
   kVersion,
   kHelp,
+};
+
+struct KvCommand {
+  std::string action;  // inspect, verify or purge
+  std::string folder;
+  bool yes = false;  // purge without a question
 };
 
 struct CommandLine {
@@ -29,7 +36,8 @@ struct CommandLine {
   ServeOptions options;      // serve; chat and complete take those of the engine and the KV cache
   std::string text;          // complete, tokenize: the text; kHelp: what to print
   int32_t max_tokens = 128;  // complete
-  bool json = false;         // inspect
+  bool json = false;         // inspect, kv
+  KvCommand kv;
   client::ChatOptions chat;
   client::BenchOptions bench;
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kColumns = 80;
 constexpr size_t kHelpColumn = 32;
 
-constexpr std::array<CommandText, 7> kCommands = {{
+constexpr std::array<CommandText, 8> kCommands = {{
     {"serve", "[MODEL] [flags]", "Serve a model over HTTP, with OpenAI's API",
      "Each flag can also be set in the environment (--max-num-seqs is PAGODA_MAX_NUM_SEQS) and in "
      "the YAML file of --config (max-num-seqs: 64). Flags win over the environment, and the "
@@ -45,6 +45,13 @@ constexpr std::array<CommandText, 7> kCommands = {{
      "  pagoda inspect model.gguf --json\n"},
     {"tokenize", "MODEL TEXT", "Print the token ids of a text", "",
      "  pagoda tokenize demo 'Hello world'\n"},
+    {"kv", "ACTION FOLDER [flags]", "Look into the folder of an SSD tier, check it, or empty it",
+     "While no server uses the folder. inspect tells what is kept there and for whom, verify reads "
+     "every record (exit status 1: something is wrong), purge removes all of it. The folder holds "
+     "what users wrote and were answered.",
+     "  pagoda kv inspect /var/lib/pagoda/kv\n"
+     "  pagoda kv verify /var/lib/pagoda/kv --json\n"
+     "  pagoda kv purge /var/lib/pagoda/kv --yes\n"},
     {"version", "", "Print the versions of the program and its parts", "", "  pagoda version\n"},
 }};
 

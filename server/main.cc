@@ -1,5 +1,5 @@
 // The program: reads the command line, runs the command, and turns an error into one sentence and
-// exit status 2; what the user broke off ends with 130.
+// exit status 2; what the user broke off ends with 130, and what was checked and is wrong with 1.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -14,6 +14,7 @@
 #include "server/client/bench.h"
 #include "server/command_line.h"
 #include "server/inspect.h"
+#include "server/kv_command.h"
 #include "server/offline.h"
 #include "server/version_text.h"
 
@@ -38,6 +39,8 @@ absl::Status run(std::span<const char* const> arguments) {
       return pagoda::run_inspect(line, environment);
     case pagoda::Command::kTokenize:
       return pagoda::run_tokenize(line, environment);
+    case pagoda::Command::kKv:
+      return pagoda::run_kv(line);
     case pagoda::Command::kVersion:
       pagoda::base::print(stdout, pagoda::version_text());
       return absl::OkStatus();
@@ -56,5 +59,5 @@ int main(int argc, char** argv) {
   // Ended by the user, who knows; as a shell tells it of SIGINT.
   if (status.code() == absl::StatusCode::kCancelled) return 130;
   pagoda::base::print(stderr, fmt::format("pagoda: {}\n", pagoda::base::message_of(status)));
-  return 2;
+  return absl::IsDataLoss(status) ? 1 : 2;
 }

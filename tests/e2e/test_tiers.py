@@ -1,8 +1,10 @@
 """KV below the device: found again after a restart, never wrong, and open to operators."""
+import json
 import os
 import pathlib
 import random
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +12,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+from conftest import BIN  # noqa: E402
 from kill_loop import KillLoop  # noqa: E402
 
 WORDS = "river stone market garden letter window morning engine paper silver".split()
@@ -204,3 +207,33 @@ def test_sessions_and_their_operators(start, tmp_path):
     assert server.metric('pagoda_kv_blocks{state="cached"}') == 0
     assert requests.post(admin.removesuffix("/kv") + "/drain", headers=key).status_code == 200
     assert server.process.wait(30) == 0
+
+
+def kv(*arguments):
+    return subprocess.run([str(BIN), "kv", *map(str, arguments)], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
+
+
+def test_the_folder_can_be_looked_into_checked_and_emptied(start, tmp_path):
+    folder = tmp_path / "kv"
+    server = start(*ssd_flags(folder))
+    ask(server, prompt(31))
+    ask(server, prompt(32), cache_salt="mine")
+    wait_written(server)
+    busy = kv("inspect", folder)
+    assert busy.returncode == 2 and "another process is using this folder" in busy.stderr
+    server.stop()
+    shown = json.loads(kv("inspect", folder, "--json").stdout)
+    assert shown["records"] > 20 and len(shown["salts"]) == 2 and not shown["faults"]
+    assert "what users wrote" in kv("inspect", folder).stdout
+    assert kv("verify", folder).returncode == 0
+    segment = next(folder.glob("segment-*"))
+    bytes_ = bytearray(segment.read_bytes())
+    bytes_[100_000] ^= 1
+    segment.write_bytes(bytes_)
+    broken = kv("verify", folder)
+    assert broken.returncode == 1 and "checksum" in broken.stdout
+    assert kv("purge", folder).returncode == 2
+    assert kv("purge", folder, "--yes").returncode == 0
+    assert not list(folder.glob("segment-*"))
+    assert kv("burn", folder).returncode == 2
