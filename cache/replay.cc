@@ -1,7 +1,6 @@
 #include "cache/replay.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -134,7 +133,6 @@ class SimTier {
   int64_t n_put() const { return n_put_; }
   int64_t n_evicted() const { return n_evicted_; }
   double& key(int32_t node) { return keys_[static_cast<size_t>(node)]; }
-  double last_victim_key() const { return last_victim_key_; }
 
   // From here to unlock() nothing of the path goes.
   void lock(std::span<const int32_t> path, int32_t lock) {
@@ -180,7 +178,6 @@ class SimTier {
   void evict(std::span<const uint8_t> priorities) {
     const int32_t victim = heap_.top();
     heap_.remove(victim);
-    last_victim_key_ = key(victim);
     at(victim).is_here = false;
     --n_here_;
     ++n_evicted_;
@@ -198,7 +195,6 @@ class SimTier {
   int64_t n_here_ = 0;
   int64_t n_put_ = 0;
   int64_t n_evicted_ = 0;
-  double last_victim_key_ = 0;
 };
 
 class Replay {
@@ -234,7 +230,7 @@ class Replay {
 
  private:
   struct Use {
-    double at = 0;  // of the last one: blocks put on the device by then; kFrequency: log2 of a sum
+    double at = 0;  // of the last one: blocks put on the device by then
     int32_t n = 0;
     uint8_t kind = 0;
   };
@@ -313,7 +309,7 @@ class Replay {
   }
 
   void note_uses(const TraceRequest& request, std::span<const int32_t> path, const Hits& hits) {
-    if (config_.policy == ReplayPolicy::kLru || config_.policy == ReplayPolicy::kBest) return;
+    if (config_.policy != ReplayPolicy::kScore) return;
     const int32_t n_lookups = trace_.n_lookups(request);
     const int share = hits.n * 10 < n_lookups ? 0 : hits.n * 2 < n_lookups ? 1 : 2;
     const int length = request.prompt_len < 1024 ? 0 : request.prompt_len < 8192 ? 1 : 2;
@@ -327,11 +323,9 @@ class Replay {
       const auto ordinal = static_cast<int32_t>(i);
       const int part = ordinal < hits.n ? 0 : ordinal < n_lookups ? 1 : 2;
       if (use.n > 0 && now - use.at > horizon) use.n = 0;
-      if (config_.policy == ReplayPolicy::kScore) {
-        if (use.n > 0) chance_.used_again(use.kind);
-        use.kind = ReplayChance::kind_of(use.n + 1, part, share, length);
-        chance_.used(use.kind);
-      }
+      if (use.n > 0) chance_.used_again(use.kind);
+      use.kind = ReplayChance::kind_of(use.n + 1, part, share, length);
+      chance_.used(use.kind);
       ++use.n;
       use.at = now;
     }
@@ -353,16 +347,6 @@ class Replay {
           case ReplayPolicy::kBest: {
             const int32_t next = next_[request.first + i];
             key = -static_cast<double>(next);
-            break;
-          }
-          case ReplayPolicy::kGdsf:
-            key = tier.last_victim_key() + use.n * worth(i);
-            break;
-          case ReplayPolicy::kFrequency: {
-            // log2 of a sum of 2^turn over the uses, so that all fade alike and no key changes.
-            const double sum = use.n > 1 ? key - std::log2(worth(i)) : -1e9;
-            key = std::max(sum, turn) + std::log2(1 + std::exp2(-std::abs(sum - turn))) +
-                  std::log2(worth(i));
             break;
           }
           case ReplayPolicy::kScore:

@@ -22,11 +22,9 @@
 namespace pagoda::cache {
 
 enum class ReplayPolicy : uint8_t {
-  kLru,        // least recently used first, a path's end before its beginning
-  kGdsf,       // uses × time saved ÷ bytes, aged by what the last victim had
-  kFrequency,  // uses × time saved ÷ bytes, each use fading with time
-  kScore,      // chance of another use × time saved ÷ bytes: see ReplayChance
-  kBest,       // next used last first: knows the future, so it is a bound and no policy
+  kLru,    // least recently used first, a path's end before its beginning
+  kScore,  // chance of another use × time saved ÷ bytes: see ReplayChance
+  kBest,   // next used last first: knows the future, so it is a bound and no policy
 };
 
 struct ReplayConfig {
@@ -36,8 +34,8 @@ struct ReplayConfig {
   int64_t host_blocks = 0;
   int64_t ssd_blocks = 0;
   int64_t ssd_daily_blocks = 0;  // 0: its size once a day
-  // Of a fading use: in how many turnovers of a tier (as many blocks put in as it holds) a chance
-  // becomes half.
+  // kScore: in how many turnovers of a tier (as many blocks put in as it holds) a chance becomes
+  // half.
   double half_life = 1;
   // Tokens before a row at which attention takes as long as the rest of it: with that many a block
   // saves twice the time of a first one. 0: all blocks save the same.

@@ -69,8 +69,8 @@ class SsdTier final : public Tier {
   void put(BlockRecord record, std::span<const uint8_t> bytes, Done done) override;
   void get(const BlockKey& key, std::span<uint8_t> into, Done done) override;
   // Forgets it at once; then its bytes on the disk, tokens too, are overwritten with zeros. A put
-  // of the key that is under way is declined. A segment with torn records, which could be anybody's,
-  // goes as a whole.
+  // of the key that is under way is declined. A segment with torn records, which could be
+  // anybody's, goes as a whole.
   void drop(const BlockKey& key) override;
   TierStats stats() const override;
 

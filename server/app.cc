@@ -286,6 +286,14 @@ class Serve {
     telemetry_.add(stack_->metrics().tenants);
     kv_metrics_.emplace(stack_->tiers(), stack_->engine());
     telemetry_.add(*kv_metrics_);
+    if (const cache::TraceWriter* const trace = stack_->trace(); trace != nullptr) {
+      telemetry_.add_counter("pagoda_trace_requests_total", "Requests written to --trace-out",
+                             [=] { return count(trace->stats().n_written); });
+      telemetry_.add_counter(
+          "pagoda_trace_requests_lost_total",
+          "Requests that were not: the queue or the file was full, or the disk",
+          [=] { return count(trace->stats().n_dropped + trace->stats().n_failed); });
+    }
     if (options_.cost_per_hour > 0) {
       cost_metrics_.emplace(options_.cost_per_hour, stack_->metrics(), clock_);
       telemetry_.add(*cost_metrics_);

@@ -120,6 +120,15 @@ CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
+CLI::Validator size_value() {
+  return {[](std::string& text) -> std::string {
+            const auto bytes = parse_size(text);
+            if (bytes.ok() && *bytes > 0) return "";
+            return fmt::format("takes a size such as 512MiB, 4GiB or 1000000, not \"{}\"", text);
+          },
+          ""};
+}
+
 CLI::Validator time_value() {
   return {[](std::string& text) -> std::string {
             if (parse_duration(text).ok()) return "";
@@ -144,6 +153,11 @@ void add_time(CLI::App& app, const char* name, std::chrono::milliseconds& target
               const char* help) {
   const auto set = [&target](const std::string& text) { target = *parse_duration(text); };
   app.add_option_function<std::string>(name, set, help)->type_name("TIME")->check(time_value());
+}
+
+void add_size(CLI::App& app, const char* name, int64_t& target, const char* help) {
+  const auto set = [&target](const std::string& text) { target = *parse_size(text); };
+  app.add_option_function<std::string>(name, set, help)->type_name("SIZE")->check(size_value());
 }
 
 constexpr int64_t kMostTokens = 1 << 30;
@@ -241,6 +255,7 @@ class Parser {
     add_inspect();
     add_tokenize();
     add_kv();
+    add_replay();
   }
 
   absl::StatusOr<CommandLine> parse(std::span<const char* const> arguments,
@@ -305,6 +320,20 @@ class Parser {
     kv.add_flag("--yes", line_.kv.yes, "purge without a question");
   }
 
+  void add_replay() {
+    CLI::App& replay = *app_.get_subcommand("replay");
+    replay
+        .add_option("TRACE", line_.replay.trace, "What --trace-out wrote, or Mooncake's JSON lines")
+        ->required();
+    add_size(replay, "--device", line_.replay.device_bytes,
+             "KV on the device [parts of the working set, in turn]");
+    add_size(replay, "--host", line_.replay.host_bytes, "KV in the host tier [none]");
+    add_size(replay, "--ssd", line_.replay.ssd_bytes, "KV on the SSD [none]");
+    add_size(replay, "--block-bytes", line_.replay.block_bytes,
+             "What a block takes [what the trace says]");
+    replay.add_flag("--json", line_.json, "Print JSON, for programs");
+  }
+
   absl::Status finish(std::string_view command, const GetEnvironment& environment,
                       base::FileSystem& fs) {
     if (command == "serve") return finish_serve(environment, fs);
@@ -316,6 +345,7 @@ class Parser {
     if (command == "bench") line_.command = Command::kBench;
     if (command == "inspect") line_.command = Command::kInspect;
     if (command == "tokenize") line_.command = Command::kTokenize;
+    if (command == "replay") line_.command = Command::kReplay;
     if (command == "kv") line_.command = Command::kKv;
     if (command == "version") line_.command = Command::kVersion;
     return absl::OkStatus();

@@ -21,6 +21,7 @@ enum class Command : uint8_t {
   kInspect,
   kTokenize,
   kKv,
+  kReplay,
   kVersion,
   kHelp,
 };
@@ -31,13 +32,22 @@ struct KvCommand {
   bool yes = false;  // purge without a question
 };
 
+struct ReplayCommand {
+  std::string trace;
+  int64_t device_bytes = 0;  // 0: parts of the working set
+  int64_t host_bytes = 0;
+  int64_t ssd_bytes = 0;
+  int64_t block_bytes = 0;  // 0: what the trace says
+};
+
 struct CommandLine {
   Command command = Command::kHelp;
   ServeOptions options;      // serve; chat and complete take those of the engine and the KV cache
   std::string text;          // complete, tokenize: the text; kHelp: what to print
   int32_t max_tokens = 128;  // complete
-  bool json = false;         // inspect, kv
+  bool json = false;         // inspect, kv, replay
   KvCommand kv;
+  ReplayCommand replay;
   client::ChatOptions chat;
   client::BenchOptions bench;
 };

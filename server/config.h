@@ -56,6 +56,7 @@ struct ServeOptions {
   int64_t kv_ssd_daily_bytes = 0;  // 0: the size
   int64_t kv_ssd_read_limit = 0;   // bytes a second; 0: none
   std::string kv_restore_policy = "auto";
+  std::string trace_out;     // a file; empty: none
   double cost_per_hour = 0;  // of the machine, in any currency; 0: not told
   std::chrono::milliseconds session_idle_host{60'000};
   std::chrono::milliseconds session_idle_ssd{600'000};

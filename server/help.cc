@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kColumns = 80;
 constexpr size_t kHelpColumn = 32;
 
-constexpr std::array<CommandText, 8> kCommands = {{
+constexpr std::array<CommandText, 9> kCommands = {{
     {"serve", "[MODEL] [flags]", "Serve a model over HTTP, with OpenAI's API",
      "Each flag can also be set in the environment (--max-num-seqs is PAGODA_MAX_NUM_SEQS) and in "
      "the YAML file of --config (max-num-seqs: 64). Flags win over the environment, and the "
@@ -52,6 +52,12 @@ constexpr std::array<CommandText, 8> kCommands = {{
      "  pagoda kv inspect /var/lib/pagoda/kv\n"
      "  pagoda kv verify /var/lib/pagoda/kv --json\n"
      "  pagoda kv purge /var/lib/pagoda/kv --yes\n"},
+    {"replay", "TRACE [flags]", "Run a trace of requests through the cache alone",
+     "Tells what share of the prompts' tokens a cache of other sizes would have found, by what was "
+     "least recently used, by a score, and at best. --trace-out of serve writes such a trace, "
+     "which has no word of the texts.",
+     "  pagoda replay requests.jsonl\n"
+     "  pagoda replay requests.jsonl --device 8GiB --host 64GiB --ssd 1000GiB\n"},
     {"version", "", "Print the versions of the program and its parts", "", "  pagoda version\n"},
 }};
 

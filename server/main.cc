@@ -16,6 +16,7 @@
 #include "server/inspect.h"
 #include "server/kv_command.h"
 #include "server/offline.h"
+#include "server/replay_command.h"
 #include "server/version_text.h"
 
 namespace {
@@ -41,6 +42,8 @@ absl::Status run(std::span<const char* const> arguments) {
       return pagoda::run_tokenize(line, environment);
     case pagoda::Command::kKv:
       return pagoda::run_kv(line);
+    case pagoda::Command::kReplay:
+      return pagoda::run_replay(line);
     case pagoda::Command::kVersion:
       pagoda::base::print(stdout, pagoda::version_text());
       return absl::OkStatus();

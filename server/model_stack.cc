@@ -123,6 +123,17 @@ absl::Status ModelStack::make_pool(const ServeOptions& options) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<cache::TraceWriter>> ModelStack::open_trace(
+    const std::string& path, const base::Clock& clock) const {
+  cache::TraceWriterOptions trace;
+  trace.block_size = kv_.block_size;
+  trace.block_bytes = kv_.block_bytes() * runner_->kv_shape().n_groups;
+  trace.start_us = clock.now_us();
+  trace.start_unix_ms = clock.unix_s() * 1000;
+  trace.key = cache::random_trace_key();
+  return cache::TraceWriter::open(path, trace);
+}
+
 absl::Status ModelStack::make_engine(const ServeOptions& options, const base::Clock& clock,
                                      prometheus::Registry& registry) {
   const Capabilities& device = backend_->capabilities();
@@ -164,6 +175,10 @@ absl::Status ModelStack::make_engine(const ServeOptions& options, const base::Cl
   config.sessions.idle_ssd_us =
       std::chrono::duration_cast<std::chrono::microseconds>(options.session_idle_ssd).count();
   config.end_ids = model_.tokenizer->vocabulary().end_ids;
+  if (!options.trace_out.empty()) {
+    ASSIGN_OR_RETURN(trace_, open_trace(options.trace_out, clock));
+    config.trace = trace_.get();
+  }
   metrics_ = std::make_unique<engine::Metrics>(registry);
   engine_ = std::make_unique<engine::Engine>(config, *runner_, *cache_, clock, *metrics_);
   if (tiers_ != nullptr) tiers_->set_engine(engine_.get());

@@ -51,7 +51,8 @@ class ModelStack {
   int32_t block_size() const { return kv_.block_size; }
   int64_t pool_bytes() const { return kv_.pool_bytes(); }
   int64_t block_bytes() const { return kv_.block_bytes(); }
-  const KvTierStack* tiers() const { return tiers_.get(); }  // null: the device alone
+  const cache::TraceWriter* trace() const { return trace_.get(); }  // null: none is written
+  const KvTierStack* tiers() const { return tiers_.get(); }         // null: the device alone
   int32_t n_groups() const { return runner_->kv_shape().n_groups; }
   // Tokens of KV that the pool holds.
   int64_t pool_tokens() const;
@@ -63,6 +64,8 @@ class ModelStack {
   absl::Status load(const ServeOptions& options, const std::string& path, base::FileSystem& fs,
                     const base::Clock& clock);
   absl::Status make_pool(const ServeOptions& options);
+  absl::StatusOr<std::unique_ptr<cache::TraceWriter>> open_trace(const std::string& path,
+                                                                 const base::Clock& clock) const;
   absl::Status make_engine(const ServeOptions& options, const base::Clock& clock,
                            prometheus::Registry& registry);
   absl::StatusOr<int32_t> wanted_model_len(const ServeOptions& options) const;
@@ -78,6 +81,7 @@ class ModelStack {
   std::unique_ptr<KvTierStack> tiers_;
   std::unique_ptr<cache::KvCache> cache_;
   std::unique_ptr<engine::Metrics> metrics_;
+  std::unique_ptr<cache::TraceWriter> trace_;  // null: none is written
   std::unique_ptr<engine::Engine> engine_;
 
   int32_t max_model_len_ = 0;

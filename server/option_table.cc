@@ -281,6 +281,11 @@ void add_logging_options(std::vector<Option>& table) {
   table.push_back({"metrics-vllm-names", group, "", "off",
                    "Give /metrics vLLM's names as well, for boards and routers made for it", false,
                    flag(&O::metrics_vllm_names)});
+  table.push_back(
+      {"trace-out", group, "FILE", "none",
+       "Append a line for each finished request: lengths, and digests of its blocks under "
+       "a key that is nowhere kept, for `pagoda replay`; no text",
+       false, text(&O::trace_out, "the path of a file")});
   table.push_back({"cost-per-hour", group, "AMOUNT", "none",
                    "What the machine costs an hour, in any currency: /metrics then tells the cost "
                    "of a thousand tokens, and what the KV cache has saved",

@@ -576,6 +576,20 @@ void Engine::observe_first_token(Sequence& sequence, int64_t now_us) {
   metrics_.prefill_seconds.Observe(seconds(now_us - sequence.first_planned_us));
 }
 
+void Engine::add_to_trace(const Sequence& sequence) {
+  if (config_.trace == nullptr) return;
+  const Request& request = sequence.request();
+  // One that the queue has no room for is counted there.
+  (void)config_.trace->add({.arrival_us = request.arrival_us,
+                            .tokens = sequence.tokens(),
+                            .prompt_len = sequence.prompt_len(),
+                            .salt = request.salt,
+                            .adapter = request.adapter_key,
+                            .tenant = request.tenant,
+                            .session = request.session,
+                            .priority = request.keep_priority});
+}
+
 // What was found lies at the prompt's beginning, that of the device first.
 void Engine::observe_saved(const Sequence& sequence) {
   const Usage usage = sequence.usage();
@@ -592,6 +606,7 @@ void Engine::observe_saved(const Sequence& sequence) {
 }
 
 void Engine::observe_finished(const Sequence& sequence) {
+  add_to_trace(sequence);
   if (sequence.first_planned_us < 0) return;  // nothing of it had to be computed
   const int64_t now_us = clock_.now_us();
   metrics_.e2e_seconds.Observe(seconds(now_us - sequence.request().arrival_us));

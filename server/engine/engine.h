@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "cache/kv_cache.h"
 #include "cache/session.h"
+#include "cache/trace_writer.h"
 #include "model/model_runner.h"
 #include "server/engine/metrics.h"
 #include "server/engine/request.h"
@@ -35,6 +36,7 @@ struct EngineConfig {
   int32_t max_model_len = 0;     // prompt and answer together; no more than the pool holds
   std::vector<TokenId> end_ids;  // eos and its like
   cache::SessionOptions sessions;
+  cache::TraceWriter* trace = nullptr;  // borrowed; null: no trace is written
 };
 
 struct EngineStats {
@@ -151,6 +153,7 @@ class Engine {
               const ops::SampleResult* last = nullptr);
   void observe_first_token(Sequence& sequence, int64_t now_us);
   void observe_saved(const Sequence& sequence);
+  void add_to_trace(const Sequence& sequence);
   void observe_finished(const Sequence& sequence);
   // Shows the state; `computing`: of a step that begins.
   void publish(bool computing);

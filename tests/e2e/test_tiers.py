@@ -237,3 +237,24 @@ def test_the_folder_can_be_looked_into_checked_and_emptied(start, tmp_path):
     assert kv("purge", folder, "--yes").returncode == 0
     assert not list(folder.glob("segment-*"))
     assert kv("burn", folder).returncode == 2
+
+
+def test_a_trace_is_written_and_replayed(start, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    server = start("--trace-out", str(file))
+    ask(server, prompt(41))
+    ask(server, prompt(41) + " and more")
+    ask(server, prompt(42), cache_salt="a secret word", user="somebody")
+    server.stop()
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    text = file.read_text()
+    assert len(text.splitlines()) == 4
+    assert not any(word in text for word in ("river", "secret", "somebody"))
+    run = subprocess.run([str(BIN), "replay", str(file), "--json"], capture_output=True, text=True,
+                         check=True)
+    report = json.loads(run.stdout)
+    assert report["requests"] == 3
+    whole = report["rows"][-1]
+    assert 200 < whole["lru"]["device_tokens"] == report["hit_tokens"]
+    odd = subprocess.run([str(BIN), "replay", __file__], capture_output=True, text=True)
+    assert odd.returncode == 2 and f"{__file__}:1" in odd.stderr
