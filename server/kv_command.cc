@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
@@ -55,9 +55,9 @@ absl::Status confirm_purge(const std::string& folder) {
                                   folder);
   }
   base::print(stderr, fmt::format("Remove all KV that is kept in {}? [y/N] ", folder));
-  std::string answer;
-  std::getline(std::cin, answer);
-  if (answer == "y" || answer == "yes") return absl::OkStatus();
+  std::array<char, 16> answer{};
+  const char* const line = std::fgets(answer.data(), answer.size(), stdin);
+  if (line != nullptr && (*line == 'y' || *line == 'Y')) return absl::OkStatus();
   return absl::CancelledError("nothing was removed");
 }
 

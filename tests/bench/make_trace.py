@@ -75,7 +75,8 @@ class Trace:
     def write(self, path):
         self.lines.sort(key=lambda line: line[0])
         with open(path, "w") as file:
-            file.write('{"pagoda_trace":1,"block_size":%d,"block_bytes":368640,"start_ms":0}\n' % BLOCK)
+            head = {"pagoda_trace": 1, "block_size": BLOCK, "block_bytes": 368_640, "start_ms": 0}
+            file.write(json.dumps(head) + "\n")
             for _, line in self.lines:
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return len(self.lines)
