@@ -1,5 +1,6 @@
 #include "cache/trace.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kHead = "{\"pagoda_trace\":1,\"block_size\":16,\"block_bytes\":100}\n";
+std::string with_head(std::string_view lines) {
+  return fmt::format("{}\n{}", R"({"pagoda_trace":1,"block_size":16,"block_bytes":100})", lines);
+}
 
 Trace parsed(const std::string& text) {
   absl::StatusOr<Trace> trace = parse_trace(text, "t");
@@ -27,9 +30,8 @@ std::string error(const std::string& text) {
 
 TEST(Trace, EqualBlocksUnderEqualBlocksAreOneNode) {
   const Trace trace =
-      parsed(std::string(kHead) +
-             "{\"t_ms\":5,\"prompt_len\":40,\"output_len\":1,\"blocks\":[1,2]}\n"
-             "{\"t_ms\":2.5,\"prompt_len\":50,\"output_len\":2,\"blocks\":[1,3,2]}\n");
+      parsed(with_head("{\"t_ms\":5,\"prompt_len\":40,\"output_len\":1,\"blocks\":[1,2]}\n"
+                       "{\"t_ms\":2.5,\"prompt_len\":50,\"output_len\":2,\"blocks\":[1,3,2]}\n"));
   ASSERT_EQ(trace.requests.size(), 2U);
   EXPECT_EQ(trace.block_size, 16);
   EXPECT_EQ(trace.block_bytes, 100);
@@ -53,18 +55,18 @@ TEST(Trace, MooncakesFormIsRead) {
 }
 
 TEST(Trace, ErrorsNameTheLine) {
-  EXPECT_THAT(error(std::string(kHead) + "{\"prompt_len\":\n{\n"), HasSubstr("t.jsonl:2"));
-  EXPECT_THAT(error(std::string(kHead) + "{\"t_ms\":1,\"prompt_len\":0,\"output_len\":1,"
-                                         "\"blocks\":[]}\n"),
+  EXPECT_THAT(error(with_head("{\"prompt_len\":\n{\n")), HasSubstr("t.jsonl:2"));
+  EXPECT_THAT(error(with_head("{\"t_ms\":1,\"prompt_len\":0,\"output_len\":1,"
+                              "\"blocks\":[]}\n")),
               HasSubstr("t.jsonl:2"));
   EXPECT_THAT(error("[1]\n"), HasSubstr("t.jsonl:1"));
   EXPECT_FALSE(error("").empty());
 }
 
 TEST(Trace, ALastLineWithoutEndIsLeftOut) {
-  const Trace trace = parsed(std::string(kHead) +
-                             "{\"t_ms\":1,\"prompt_len\":20,\"output_len\":0,\"blocks\":[7]}\n"
-                             "{\"t_ms\":2,\"prompt");
+  const Trace trace =
+      parsed(with_head("{\"t_ms\":1,\"prompt_len\":20,\"output_len\":0,\"blocks\":[7]}\n"
+                       "{\"t_ms\":2,\"prompt"));
   EXPECT_EQ(trace.requests.size(), 1U);
   EXPECT_EQ(trace.n_lines_cut, 1);
 }
