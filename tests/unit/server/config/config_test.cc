@@ -69,8 +69,8 @@ TEST(Config, EveryOptionTakesItsDefaultTextOrSaysWhatItTakes) {
     ServeOptions options;
     // These take any text; what is wrong with it shows when it is used.
     static const std::set<std::string> any = {
-        "config", "served-model-name", "chat-template", "generation-config",
-        "host",   "kv-ssd-path",       "admin-host",    "admin-key"};
+        "config",      "served-model-name", "chat-template", "generation-config", "host",
+        "kv-ssd-path", "trace-out",         "admin-host",    "admin-key"};
     const std::vector<std::string> nonsense = {any.contains(option.name) ? "" : "<nonsense>"};
     const absl::Status status = option.set(nonsense, options);
     ASSERT_FALSE(status.ok()) << option.name;
