@@ -20,9 +20,12 @@ struct Sha256::Context {
 };
 
 Sha256::Sha256() : context_(std::make_unique<Context>()) {
+  // Fetched once: EVP_sha256() would be looked up anew each time.
+  static const EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  CHECK(kAlgorithm != nullptr);
   context_->md = EVP_MD_CTX_new();
   CHECK(context_->md != nullptr);
-  CHECK_EQ(EVP_DigestInit_ex(context_->md, EVP_sha256(), nullptr), 1);
+  CHECK_EQ(EVP_DigestInit_ex(context_->md, kAlgorithm, nullptr), 1);
 }
 
 Sha256::~Sha256() { EVP_MD_CTX_free(context_->md); }

@@ -303,9 +303,12 @@ void KvCache::check_leases() const {
     }
   };
   absl::flat_hash_map<const Hold*, int32_t> holds;
+  int32_t n_to_host = 0;
   for (const auto& [key, hold] : offloads_) {
     if (++holds[hold.get()] == 1) count_path(hold->end);
+    if (key.tier == TierKind::kHost) ++n_to_host;
   }
+  CHECK_EQ(n_to_host, n_host_offloads_);
   for (const auto& [hold, n] : holds) CHECK_EQ(n, hold->n_left);
   for (const LeaseState* state : leases_) {
     std::vector<std::vector<BlockId>> path(state->tables.size());

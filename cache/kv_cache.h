@@ -313,6 +313,7 @@ class KvCache {
   std::vector<int32_t> pins_;  // [n_blocks] by transfers
   absl::flat_hash_map<TransferId, LeaseState*> restores_;
   absl::flat_hash_map<OffloadKey, std::shared_ptr<Hold>> offloads_;  // under way
+  int32_t n_host_offloads_ = 0;                                      // of those
   std::vector<BlockKey> host_early_;  // copies that came before their parent's
   std::vector<BlockRecord> found_;    // by the SSD's scan, not yet in the tree
   KvCacheStats counts_;               // those that only grow

@@ -55,10 +55,12 @@ void KvCache::offload(NodeId end, std::vector<BlockAbove> blocks, TierKind to) {
     }
     if (hold->n_left++ == 0) hold->end = tree_.hold(end);
     offloads_.emplace(key, hold);
+    if (to == TierKind::kHost) ++n_host_offloads_;
     pin(each.block);
     if (config_.tiers.transfer->offload(std::move(each.record), each.block, to)) continue;
     unpin(each.block);
     offloads_.erase(key);
+    if (to == TierKind::kHost) --n_host_offloads_;
     if (--hold->n_left == 0) tree_.unhold(end);
     ++counts_.n_offloads_skipped;
   }
@@ -68,7 +70,7 @@ bool KvCache::make_host_room() {
   HostTier& host = *config_.tiers.host;
   int64_t n_used =
       int64_t{tree_.n_on(TierKind::kHost)} * config_.n_groups + std::ssize(host_early_);
-  for (const auto& [key, hold] : offloads_) n_used += key.tier == TierKind::kHost ? 1 : 0;
+  n_used += n_host_offloads_;
   while (n_used >= host.capacity_blocks()) {
     std::vector<BlockKey> dropped;
     cause_ = Cause::kHostRoom;
@@ -90,6 +92,7 @@ void KvCache::on_offloaded(const TransferDone& done) {
   CHECK(it != offloads_.end());
   const std::shared_ptr<Hold> hold = std::move(it->second);
   offloads_.erase(it);
+  if (done.tier == TierKind::kHost) --n_host_offloads_;
   unpin(done.block);
   if (done.status.ok()) {
     if (done.tier == TierKind::kHost) {
@@ -114,9 +117,7 @@ void KvCache::place_host_copies() {
                   [&](const BlockKey& key) { return tree_.add_copy(TierKind::kHost, key); });
     if (host_early_.size() == n_before) break;
   }
-  const bool more_come = std::ranges::any_of(
-      offloads_, [](const auto& each) { return each.first.tier == TierKind::kHost; });
-  if (more_come) return;
+  if (n_host_offloads_ > 0) return;  // more come
   drop_from_host(host_early_);
   host_early_.clear();
 }

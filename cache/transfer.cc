@@ -19,7 +19,7 @@ namespace pagoda::cache {
 class TransferEngine::Impl : public std::enable_shared_from_this<TransferEngine::Impl> {
  public:
   Impl(TransferOptions options, DeviceMemory device, Tier* host, Tier* ssd,
-       const base::Clock& clock, std::function<void()> wake);
+       const base::Clock& clock, std::function<void()> wake, base::IoQueue* starter);
 
   void close();
   TransferId restore(std::vector<RestoreBlock> blocks);
@@ -57,7 +57,10 @@ class TransferEngine::Impl : public std::enable_shared_from_this<TransferEngine:
   Tier& tier(TierKind kind) const;
   void add(TransferId id, Job& job, const std::vector<RestoreBlock>& blocks);
   void forget_if_over(TransferId id);
+  // For callers: has what may start now started elsewhere.
+  void start_soon();
   void start_some();
+  bool may_start() const;
   std::optional<Start> next_start();
   std::optional<Start> next_restore();
   std::optional<Start> next_offload();
@@ -70,6 +73,7 @@ class TransferEngine::Impl : public std::enable_shared_from_this<TransferEngine:
   const std::array<Tier*, 3> tier_;  // by TierKind
   const base::Clock& clock_;
   const std::function<void()> wake_;
+  base::IoQueue* const starter_;  // null: callers start
 
   mutable std::mutex mutex_;  // of all below; never held while a tier or wake_ is called
   std::condition_variable quiet_;
@@ -82,16 +86,19 @@ class TransferEngine::Impl : public std::enable_shared_from_this<TransferEngine:
   int64_t n_restores_since_offload_ = 0;  // begun
   int32_t n_waking_ = 0;                  // calls of wake_ under way
   bool is_starting_ = false;              // a thread is the starter
+  bool is_start_posted_ = false;          // to the starter's queue, and not begun there
   bool is_closing_ = false;
 };
 
 TransferEngine::Impl::Impl(TransferOptions options, DeviceMemory device, Tier* host, Tier* ssd,
-                           const base::Clock& clock, std::function<void()> wake)
+                           const base::Clock& clock, std::function<void()> wake,
+                           base::IoQueue* starter)
     : options_(options),
       device_(device),
       tier_{nullptr, host, ssd},
       clock_(clock),
-      wake_(std::move(wake)) {
+      wake_(std::move(wake)),
+      starter_(starter) {
   CHECK_GT(options_.restore_window, 0);
   CHECK_GT(options_.offload_window, 0);
 }
@@ -122,7 +129,7 @@ TransferId TransferEngine::Impl::restore(std::vector<RestoreBlock> blocks) {
     if (blocks.empty()) return id;  // over at once
     add(id, jobs_[id], blocks);
   }
-  start_some();
+  start_soon();
   return id;
 }
 
@@ -133,7 +140,7 @@ bool TransferEngine::Impl::append(TransferId id, std::vector<RestoreBlock> block
     if (it == jobs_.end() || it->second.is_ended) return false;
     add(id, it->second, blocks);
   }
-  start_some();
+  start_soon();
   return true;
 }
 
@@ -189,7 +196,7 @@ bool TransferEngine::Impl::offload(BlockRecord record, BlockId from, TierKind to
     }
     offloads_.push_back({std::move(record), from, to});
   }
-  start_some();
+  start_soon();
   return true;
 }
 
@@ -205,7 +212,7 @@ std::vector<TransferDone> TransferEngine::Impl::poll() {
     }
   }
   // After the look, so that what a tier answers at once is told, with a wake, by the next.
-  start_some();
+  start_soon();
   return told;
 }
 
@@ -220,6 +227,31 @@ bool TransferEngine::Impl::idle() const {
   std::lock_guard lock(mutex_);
   return stats_.n_restores_waiting == 0 && stats_.n_restores_running == 0 && offloads_.empty() &&
          stats_.n_offloads_running == 0 && done_.empty();
+}
+
+void TransferEngine::Impl::start_soon() {
+  if (starter_ == nullptr) return start_some();
+  {
+    std::lock_guard lock(mutex_);
+    if (is_starting_ || is_start_posted_ || !may_start()) return;
+    is_start_posted_ = true;
+  }
+  starter_->run([self = shared_from_this()] {
+    {
+      std::lock_guard lock(self->mutex_);
+      self->is_start_posted_ = false;
+    }
+    self->start_some();
+  });
+}
+
+// Whether next_start() has an answer.
+bool TransferEngine::Impl::may_start() const {
+  if (is_closing_) return false;
+  if (stats_.n_restores_waiting > 0 && stats_.n_restores_running < options_.restore_window) {
+    return true;
+  }
+  return !offloads_.empty() && stats_.n_offloads_running < options_.offload_window;
 }
 
 // A starter doesn't stay for ever while others end what it starts: once it has filled the windows
@@ -367,8 +399,9 @@ void TransferEngine::Impl::count(const TransferDone& told) {
 }
 
 TransferEngine::TransferEngine(TransferOptions options, DeviceMemory device, Tier* host, Tier* ssd,
-                               const base::Clock& clock, std::function<void()> wake)
-    : impl_(std::make_shared<Impl>(options, device, host, ssd, clock, std::move(wake))) {}
+                               const base::Clock& clock, std::function<void()> wake,
+                               base::IoQueue* starter)
+    : impl_(std::make_shared<Impl>(options, device, host, ssd, clock, std::move(wake), starter)) {}
 
 TransferEngine::~TransferEngine() { impl_->close(); }
 

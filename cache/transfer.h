@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/io_queue.h"
 #include "cache/latency_counts.h"
 #include "cache/tier.h"
 
@@ -82,9 +83,11 @@ struct TransferOptions {
 class TransferEngine {
  public:
   // Borrows the tiers (null: there is none) and the clock. wake() is called, on a tier's thread,
-  // when poll() has something to tell that it did not have before.
+  // when poll() has something to tell that it did not have before. Calls of the tiers, which may
+  // take their time, are made on `starter`; null: by whoever calls.
   TransferEngine(TransferOptions options, DeviceMemory device, Tier* host, Tier* ssd,
-                 const base::Clock& clock, std::function<void()> wake);
+                 const base::Clock& clock, std::function<void()> wake,
+                 base::IoQueue* starter = nullptr);
   // Waits until nothing is under way.
   ~TransferEngine();
 

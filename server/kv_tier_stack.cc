@@ -53,10 +53,12 @@ absl::StatusOr<std::unique_ptr<KvTierStack>> KvTierStack::create(const ServeOpti
   KvTierStack* const self = stack.get();
   stack->transfer_ = std::make_unique<cache::TransferEngine>(
       cache::TransferOptions{}, cache::DeviceMemory{kv.base, kv.block_bytes()}, stack->host_.get(),
-      stack->ssd_.get(), clock, [self] {
+      stack->ssd_.get(), clock,
+      [self] {
         std::lock_guard lock(self->mutex_);
         if (self->engine_ != nullptr) self->engine_->wake();
-      });
+      },
+      stack->queue_.get());
   return stack;
 }
 

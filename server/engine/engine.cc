@@ -460,19 +460,7 @@ void Engine::run_batch() {
   const model::Ticket draws = runner_.sample(step, {draws_});
   const std::span<const ops::SampleResult> results = runner_.fetch(draws);
   const int64_t sample_us = clock_.now_us();
-  prompt_only_done_.clear();
-  for (const auto& [sequence, count] : batch_) {
-    if (sequence->is_prefill()) {
-      cache_.observe_prefill(sequence->computed_len(), count,
-                             (forward_us - begin_us) * count / std::ssize(rows_));
-    }
-    sequence->advance(count);
-    const KvTime time(*this);
-    cache_.commit(sequence->lease(), sequence->tokens(), sequence->computed_len());
-    if (sequence->request().sampling.max_tokens == 0 && sequence->n_pending() == 0) {
-      prompt_only_done_.push_back(sequence->id());
-    }
-  }
+  commit_batch(forward_us - begin_us);
   handle_results(results);  // which ends sequences: batch_ is not looked at again
   for (const SeqId id : prompt_only_done_) finish(id, FinishReason::kLength);
   const auto n_rows = static_cast<double>(rows_.size());
@@ -482,6 +470,22 @@ void Engine::run_batch() {
   metrics_.forward_seconds.Observe(seconds(forward_us - begin_us));
   metrics_.sample_seconds.Observe(seconds(sample_us - forward_us));
   metrics_.handle_seconds.Observe(seconds(clock_.now_us() - sample_us));
+}
+
+void Engine::commit_batch(int64_t forward_us) {
+  const KvTime time(*this);
+  prompt_only_done_.clear();
+  for (const auto& [sequence, count] : batch_) {
+    if (sequence->is_prefill()) {
+      cache_.observe_prefill(sequence->computed_len(), count,
+                             forward_us * count / std::ssize(rows_));
+    }
+    sequence->advance(count);
+    cache_.commit(sequence->lease(), sequence->tokens(), sequence->computed_len());
+    if (sequence->request().sampling.max_tokens == 0 && sequence->n_pending() == 0) {
+      prompt_only_done_.push_back(sequence->id());
+    }
+  }
 }
 
 void Engine::handle_results(std::span<const ops::SampleResult> results) {

@@ -115,11 +115,12 @@ class Engine {
     absl::Status abort;  // not ok: end everything
   };
 
-  // Adds its life to kv_us_. Time inside another one counts twice: none is.
+  // Adds its processor time to kv_us_: what the machine gave to others meanwhile is not its.
+  // Time inside another one counts twice: none is.
   class KvTime {
    public:
-    explicit KvTime(Engine& engine) : engine_(engine), begin_us_(engine.clock_.now_us()) {}
-    ~KvTime() { engine_.kv_us_ += engine_.clock_.now_us() - begin_us_; }
+    explicit KvTime(Engine& engine) : engine_(engine), begin_us_(engine.clock_.thread_us()) {}
+    ~KvTime() { engine_.kv_us_ += engine_.clock_.thread_us() - begin_us_; }
 
    private:
     Engine& engine_;
@@ -144,6 +145,7 @@ class Engine {
   void build_batch(const BatchPlan& plan);
   void add_rows(Sequence& sequence, const BatchItem& item);
   void run_batch();
+  void commit_batch(int64_t forward_us);
   void handle_results(std::span<const ops::SampleResult> results);
   void handle_token(Sequence& sequence, const ops::SampleResult& result, int64_t now_us);
   static TokenEvent event_of(const Sequence& sequence, TokenEvent::Kind kind,
@@ -183,7 +185,7 @@ class Engine {
   int64_t n_preemptions_ = 0;
   int64_t n_evictions_seen_ = 0;
   int64_t last_step_us_ = 0;
-  int64_t kv_us_ = 0;  // of this step, on the cache and its transfers
+  int64_t kv_us_ = 0;  // of this step: processor time on the cache and its transfers
   absl::flat_hash_map<SeqId, std::unique_ptr<Sequence>> sequences_;
   absl::flat_hash_map<RequestId, SeqId> by_request_;
   std::vector<Sequence*> waiting_;   // preempted ones among them

@@ -41,7 +41,7 @@ cache::KvCacheConfig Machine::make_tiers(const MachineConfig& config, base::Disk
   if (host == nullptr && ssd == nullptr) return made;
   transfer = std::make_unique<cache::TransferEngine>(
       cache::TransferOptions{}, cache::DeviceMemory{runner.pool_bytes(), runner.block_bytes()},
-      host.get(), ssd.get(), clock, nullptr);
+      host.get(), ssd.get(), clock, nullptr, &queue);
   made.tiers.transfer = transfer.get();
   made.tiers.host = host.get();
   made.tiers.ssd = ssd.get();
