@@ -2,10 +2,14 @@
 # Measures the release build.
 #   scripts/bench.sh [SCENARIO...]   side by side with a peer on the same model file, in turns
 #                                    (default: decode1 decode16 prefill)
+#   scripts/bench.sh tiers           what the KV tiers give: prefix, replay after a restart, multiturn
+#   scripts/bench.sh restore         restore, recompute and auto over read rates of the SSD; draws
+#                                    build/restore.png
 #   scripts/bench.sh kernels [...]   the programs of tests/bench, arguments passed on to each
 # Environment:
 #   PAGODA_COMPARE   the comparator (default ../shared/bench/compare.sh); it is called as
 #                    COMPARATOR MODEL.gguf "COMMAND THAT SERVES ON PORT 8095" SCENARIO...
+#   PAGODA_LOADGEN   the load generator of tiers (default ../shared/bench/loadgen.py)
 #   PAGODA_MODEL     a GGUF file (default: the demo model)
 #   ROUNDS, JSON     the comparator's: rounds of each scenario, a file for all figures
 set -euo pipefail
@@ -44,11 +48,29 @@ run_comparison() {
     "$(printf '%q serve %q --port 8095' "$root/build/release/bin/pagoda" "$model")" "$@"
 }
 
+run_tiers() {
+  "$root/scripts/setup.sh"
+  PAGODA_TESTS=OFF "$root/scripts/build.sh" release pagoda
+  local scenario status=0
+  for scenario in "$@"; do
+    say "$scenario"
+    "$root/.venv/bin/python" "$root/tests/bench/tiers_bench.py" "$scenario" \
+      --png "$root/build/restore.png" || status=1
+  done
+  return "$status"
+}
+
 case ${1:-} in
   -h | --help) usage ;;
   kernels)
     shift
     run_kernel_benches "$@"
+    ;;
+  tiers) run_tiers prefix replay multiturn ;;
+  restore)
+    "$root/scripts/setup.sh"
+    "$root/.venv/bin/pip" install --quiet matplotlib
+    run_tiers restore
     ;;
   *) run_comparison "$@" ;;
 esac

@@ -1,0 +1,89 @@
+"""The board, the alert rules and the runbook name only what there is."""
+import json
+import re
+
+import pytest
+import requests
+import yaml
+
+from conftest import ROOT
+
+CONFIGS = ROOT / "configs"
+METRIC = re.compile(r"\b(?:pagoda|process)_[a-z0-9_]+")
+
+
+def listed():
+    """The metrics of METRICS.md; a name that begins with _ ends the one before it."""
+    text = (ROOT / "server" / "METRICS.md").read_text()
+    names = set()
+    for row in text.splitlines():
+        cell = row.split("|")[1] if row.startswith("| `") else ""
+        last = ""
+        for name in re.findall(r"`([a-z0-9_]+)(?:\{[^}]*\})?`", cell):
+            if name.startswith("_"):
+                name = last[:last.rindex("_", 0, -1)] + name
+            names.add(name)
+            last = name
+    return names
+
+
+def known(name):
+    for end in ("_bucket", "_sum", "_count"):
+        if name.removesuffix(end) in listed():
+            return True
+    return name in listed() or name.startswith("process_")
+
+
+def expressions():
+    board = json.loads((CONFIGS / "grafana" / "pagoda.json").read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+
+
+def rules():
+    groups = yaml.safe_load((CONFIGS / "alerts.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_every_metric_is_listed():
+    for where, expression in expressions():
+        names = METRIC.findall(expression)
+        assert names or "up{" in expression, where
+        for name in names:
+            assert known(name), f"{where}: {name}"
+
+
+def test_the_runbook_names_real_metrics():
+    for name in METRIC.findall((CONFIGS / "RUNBOOK.md").read_text()):
+        assert known(name), name
+
+
+def test_panels_have_ids_of_their_own():
+    board = json.loads((CONFIGS / "grafana" / "pagoda.json").read_text())
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids))
+    assert board["schemaVersion"] >= 39
+
+
+def test_every_rule_leads_to_a_row_of_the_runbook():
+    runbook = (CONFIGS / "RUNBOOK.md").read_text()
+    for rule in rules():
+        file, anchor = rule["annotations"]["runbook"].split("#")
+        assert file == "RUNBOOK.md" and f'id="{anchor}"' in runbook, rule["alert"]
+        assert rule["annotations"]["summary"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--kv-host-size", "64MiB", "--kv-ssd-path", "kv",
+                                        "--cost-per-hour", "2", "--trace-out", "trace.jsonl",
+                                        "--admin-port", "0")])
+def test_every_metric_of_a_server_is_listed(start, tmp_path, flags):
+    flags = [str(tmp_path / flag) if flag in ("kv", "trace.jsonl") else flag for flag in flags]
+    server = start(*flags)
+    server.complete(prompt="Once upon a time", max_tokens=2, user="somebody")
+    text = requests.get(server.url + "/metrics", timeout=10).text
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+    missing = sorted(name for name in names if not known(name))
+    assert not missing, missing
