@@ -2,7 +2,7 @@
 # Measures the release build.
 #   scripts/bench.sh [SCENARIO...]   side by side with a peer on the same model file, in turns
 #                                    (default: decode1 decode16 prefill)
-#   scripts/bench.sh tiers           what the KV tiers give: prefix, replay after a restart, multiturn
+#   scripts/bench.sh tiers           what KV tiers give: prefix, replay after a restart, multiturn
 #   scripts/bench.sh restore         restore, recompute and auto over read rates of the SSD; draws
 #                                    build/restore.png
 #   scripts/bench.sh kernels [...]   the programs of tests/bench, arguments passed on to each

@@ -34,6 +34,7 @@ for ((begin = first; begin <= last; begin += 1000)); do
 done
 printf '\n' >&2
 cat -- "$notes"/* | awk '/^seeds / { n++; requests += $3; steps += $7; restarts += $(NF - 4) }
-  END { printf "%d runs of up to 1000 seeds: %d requests, %d steps, %d restarts\n", n, requests, steps, restarts }'
+  END { printf "%d runs of up to 1000 seeds: %d requests, %d steps, %d restarts\n",
+               n, requests, steps, restarts }'
 [[ $failed -eq 0 ]] || die "$failed runs have failed seeds; they stand above."
 echo "no seed failed"
