@@ -73,11 +73,19 @@ absl::StatusOr<SsdFolder> look_into_ssd_folder(base::Disk& disk, const std::stri
     if (listing.folder.segments.empty()) return std::move(listing.folder);
     return somebody_elses(folder, segment_name(listing.folder.segments.front()), "and no FORMAT");
   }
-  ASSIGN_OR_RETURN(const uint32_t version, read_format(disk));
-  if (version == kSsdFormatVersion) return std::move(listing.folder);
+  const absl::StatusOr<uint32_t> version = read_format(disk);
+  if (absl::IsDataLoss(version.status())) {
+    return base::status_error(absl::StatusCode::kFailedPrecondition,
+                              "{}: its file {} is not that of a KV cache folder, or was torn by a "
+                              "power failure, which serve mends",
+                              folder, kSsdFormatFile);
+  }
+  RETURN_IF_ERROR(version.status());
+  if (*version == kSsdFormatVersion) return std::move(listing.folder);
   return base::status_error(absl::StatusCode::kFailedPrecondition,
-                            "{}: a KV cache folder of format {}, and this program knows format {}",
-                            folder, version, kSsdFormatVersion);
+                            "{}: a KV cache folder of format {}, and this program knows format {}; "
+                            "use the program that wrote it, as serve of this one would empty it",
+                            folder, *version, kSsdFormatVersion);
 }
 
 absl::StatusOr<SsdFolder> open_ssd_folder(base::Disk& disk, const std::string& folder) {

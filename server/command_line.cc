@@ -112,14 +112,6 @@ CLI::Validator within(T low, T high) {
           ""};
 }
 
-CLI::Validator one_of(std::vector<std::string> words) {
-  return {[words = std::move(words)](std::string& text) -> std::string {
-            if (std::ranges::find(words, text) != words.end()) return "";
-            return fmt::format("is one of {}, not \"{}\"", fmt::join(words, ", "), text);
-          },
-          ""};
-}
-
 CLI::Validator size_value() {
   return {[](std::string& text) -> std::string {
             const auto bytes = parse_size(text);
@@ -219,7 +211,7 @@ absl::Status refuse_leftovers(const CLI::App& app) {
       return base::invalid_argument("there is no flag {}; is {} meant?", typed, *near);
     }
     return base::invalid_argument("there is no flag {}; `pagoda {} --help` lists them all", typed,
-                                  app.get_name());
+                                  command_name(app));
   }
   return base::invalid_argument(
       "one argument is too many: \"{}\"; a text of several words needs "
@@ -227,13 +219,15 @@ absl::Status refuse_leftovers(const CLI::App& app) {
       rest.front());
 }
 
-absl::Status refuse_command(const std::string& typed) {
+// `typed` was looked for among the commands of `app`.
+absl::Status refuse_command(const CLI::App& app, const std::string& typed) {
+  const std::string before = app.get_parent() == nullptr ? "" : command_name(app) + " ";
   std::vector<std::string> names = {"--help"};
-  for (const CommandText& command : command_texts()) names.emplace_back(command.name);
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   const auto near = nearest_name(typed, names);
-  return base::invalid_argument(
-      "there is no command {}{}", typed,
-      near ? fmt::format("; is {} meant?", *near) : "; `pagoda --help` lists them all");
+  return base::invalid_argument("there is no command {}{}{}", before, typed,
+                                near ? fmt::format("; is {}{} meant?", before, *near)
+                                     : fmt::format("; `pagoda {}--help` lists them all", before));
 }
 
 // Holds what CLI11 writes into while it parses.
@@ -266,15 +260,22 @@ class Parser {
       line_.text = app_.help();
       return line_;
     } catch (const CLI::ExtrasError&) {
-      return refuse_command(arguments.size() > 1 ? arguments[1] : "");
+      return refuse_command(app_, arguments.size() > 1 ? arguments[1] : "");
     }
-    if (app_.get_subcommands().empty()) {
-      line_.text = overview();
-      return line_;
+    const CLI::App* chosen = &app_;
+    while (!chosen->get_subcommands({}).empty()) {
+      const std::vector<CLI::App*> given = chosen->get_subcommands();
+      const std::vector<std::string> rest = chosen->remaining();
+      if (given.empty() && !rest.empty()) return refuse_command(*chosen, rest.front());
+      RETURN_IF_ERROR(refuse_leftovers(*chosen));
+      if (given.empty()) {
+        line_.text = chosen->help();
+        return line_;
+      }
+      chosen = given.front();
     }
-    const CLI::App& chosen = *app_.get_subcommands().front();
-    RETURN_IF_ERROR(refuse_leftovers(chosen));
-    RETURN_IF_ERROR(finish(chosen.get_name(), environment, fs));
+    RETURN_IF_ERROR(refuse_leftovers(*chosen));
+    RETURN_IF_ERROR(finish(command_name(*chosen), environment, fs));
     return line_;
   }
 
@@ -312,12 +313,17 @@ class Parser {
 
   void add_kv() {
     CLI::App& kv = *app_.get_subcommand("kv");
-    kv.add_option("ACTION", line_.kv.action, "inspect, verify or purge")
-        ->required()
-        ->check(one_of({"inspect", "verify", "purge"}));
-    kv.add_option("FOLDER", line_.kv.folder, "What --kv-ssd-path named")->required();
-    kv.add_flag("--json", line_.json, "Print JSON, for programs");
-    kv.add_flag("--yes", line_.kv.yes, "purge without a question");
+    kv.require_subcommand(0, 1);
+    for (const CommandText& text : kv_command_texts()) {
+      const std::string name(text.name.substr(kv.get_name().size() + 1));
+      CLI::App& action = *kv.add_subcommand(name, std::string(text.summary))->allow_extras();
+      action.add_option("DIR", line_.kv.folder, "The folder that --kv-ssd-path named")->required();
+      if (name == "purge") {
+        action.add_flag("--yes", line_.kv.yes, "Ask no question");
+      } else {
+        action.add_flag("--json", line_.json, "Print JSON, for programs");
+      }
+    }
   }
 
   void add_replay() {
@@ -346,7 +352,9 @@ class Parser {
     if (command == "inspect") line_.command = Command::kInspect;
     if (command == "tokenize") line_.command = Command::kTokenize;
     if (command == "replay") line_.command = Command::kReplay;
-    if (command == "kv") line_.command = Command::kKv;
+    if (command.starts_with("kv ")) line_.command = Command::kKv;
+    if (command == "kv verify") line_.kv.action = KvAction::kVerify;
+    if (command == "kv purge") line_.kv.action = KvAction::kPurge;
     if (command == "version") line_.command = Command::kVersion;
     return absl::OkStatus();
   }
@@ -389,10 +397,12 @@ absl::StatusOr<CommandLine> parse_command_line(std::span<const char* const> argu
                                                const GetEnvironment& environment,
                                                base::FileSystem& fs) {
   std::vector<const char*> words(arguments.begin(), arguments.end());
-  // `pagoda help [COMMAND]` and `pagoda --version` are what many type first.
+  // `pagoda help [COMMAND]`, `pagoda help kv purge` and `pagoda --version` are what many type
+  // first.
   if (words.size() > 1 && std::string_view(words[1]) == "help") {
     words.erase(words.begin() + 1);
-    words.resize(std::min<size_t>(words.size(), 2));
+    const bool is_kv = words.size() > 1 && std::string_view(words[1]) == "kv";
+    words.resize(std::min<size_t>(words.size(), is_kv ? 3 : 2));
     words.push_back("--help");
   } else if (words.size() == 2 && std::string_view(words[1]) == "--version") {
     words[1] = "version";

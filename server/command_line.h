@@ -26,8 +26,10 @@ enum class Command : uint8_t {
   kHelp,
 };
 
+enum class KvAction : uint8_t { kInspect, kVerify, kPurge };
+
 struct KvCommand {
-  std::string action;  // inspect, verify or purge
+  KvAction action = KvAction::kInspect;
   std::string folder;
   bool yes = false;  // purge without a question
 };

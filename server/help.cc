@@ -45,12 +45,10 @@ constexpr std::array<CommandText, 9> kCommands = {{
      "  pagoda inspect model.gguf --json\n"},
     {"tokenize", "MODEL TEXT", "Print the token ids of a text", "",
      "  pagoda tokenize demo 'Hello world'\n"},
-    {"kv", "ACTION FOLDER [flags]", "Look into the folder of an SSD tier, check it, or empty it",
-     "While no server uses the folder. inspect tells what is kept there and for whom, verify reads "
-     "every record (exit status 1: something is wrong), purge removes all of it. The folder holds "
-     "what users wrote and were answered.",
+    {"kv", "COMMAND DIR [flags]", "Look into the folder of an SSD tier, check it, or empty it",
+     "DIR is the folder that --kv-ssd-path of serve named. It holds users' text at rest, as token "
+     "ids. While a server has it open the commands refuse it, with exit status 1.",
      "  pagoda kv inspect /var/lib/pagoda/kv\n"
-     "  pagoda kv verify /var/lib/pagoda/kv --json\n"
      "  pagoda kv purge /var/lib/pagoda/kv --yes\n"},
     {"replay", "TRACE [flags]", "Run a trace of requests through the cache alone",
      "Tells what share of the prompts' tokens a cache of other sizes would have found, by what was "
@@ -60,6 +58,28 @@ constexpr std::array<CommandText, 9> kCommands = {{
      "  pagoda replay requests.jsonl --device 8GiB --host 64GiB --ssd 1000GiB\n"},
     {"version", "", "Print the versions of the program and its parts", "", "  pagoda version\n"},
 }};
+
+constexpr std::array<CommandText, 3> kKvCommands = {{
+    {"kv inspect", "DIR [flags]", "Show what the folder of an SSD tier holds, and for whom",
+     "Reads what segments say of themselves; those that no server finished are read whole. An "
+     "identity stands for model, dtype and format, a salt for the users that share KV.",
+     "  pagoda kv inspect /var/lib/pagoda/kv\n"
+     "  pagoda kv inspect /var/lib/pagoda/kv --json\n"},
+    {"kv verify", "DIR [flags]", "Read every record of an SSD tier, and tell what is wrong",
+     "Exit status 1 when something is. Answers stay right all the same: a server computes again "
+     "what it can't read.",
+     "  pagoda kv verify /var/lib/pagoda/kv\n"
+     "  pagoda kv verify /var/lib/pagoda/kv --json\n"},
+    {"kv purge", "DIR [flags]", "Remove all that an SSD tier keeps",
+     "Asks first; where nobody can be asked it wants --yes. The files are removed, not "
+     "overwritten: until the disk uses their place again, their bytes may still be found on it.",
+     "  pagoda kv purge /var/lib/pagoda/kv\n"
+     "  pagoda kv purge /var/lib/pagoda/kv --yes\n"},
+}};
+
+std::string command_line(std::string_view name, std::string_view summary) {
+  return fmt::format("  {:<12}{}\n", name, summary);
+}
 
 std::string option_names(const CLI::Option& option) {
   if (option.get_positional()) return option.get_name(true, false);
@@ -85,9 +105,14 @@ class HelpFormatter final : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
     if (app->get_parent() == nullptr) return overview();
-    const CommandText& command = command_text(app->get_name());
+    const CommandText& command = command_text(command_name(*app));
     std::string text =
         fmt::format("{}.\n\nUsage: pagoda {} {}\n", command.summary, command.name, command.usage);
+    const std::vector<const CLI::App*> commands = app->get_subcommands({});
+    if (!commands.empty()) text += "\nCommands:\n";
+    for (const CLI::App* each : commands) {
+      text += command_line(each->get_name(), each->get_description());
+    }
     for (const std::string& group : app->get_groups()) {
       if (group.empty()) continue;
       std::string lines;
@@ -106,19 +131,27 @@ class HelpFormatter final : public CLI::FormatterBase {
 
 std::span<const CommandText> command_texts() { return kCommands; }
 
+std::span<const CommandText> kv_command_texts() { return kKvCommands; }
+
 const CommandText& command_text(std::string_view name) {
-  const auto found = std::ranges::find(kCommands, name, &CommandText::name);
-  CHECK(found != kCommands.end());
-  return *found;
+  for (const std::span<const CommandText> texts : {command_texts(), kv_command_texts()}) {
+    const auto found = std::ranges::find(texts, name, &CommandText::name);
+    if (found != texts.end()) return *found;
+  }
+  CHECK(false);
+}
+
+std::string command_name(const CLI::App& app) {
+  const CLI::App* above = app.get_parent();
+  if (above == nullptr || above->get_parent() == nullptr) return app.get_name();
+  return command_name(*above) + " " + app.get_name();
 }
 
 std::string overview() {
   std::string text =
       "Pagoda, an LLM inference server that keeps the KV cache of its conversations.\n\n"
       "Usage: pagoda COMMAND [arguments]\n\nCommands:\n";
-  for (const CommandText& command : kCommands) {
-    text += fmt::format("  {:<12}{}\n", command.name, command.summary);
-  }
+  for (const CommandText& command : kCommands) text += command_line(command.name, command.summary);
   return text +
          "\nMODEL is a GGUF file, or `demo` for the small model that scripts/setup.sh fetches.\n"
          "`pagoda COMMAND --help` lists the flags of a command.\n\n"

@@ -19,7 +19,11 @@ struct CommandText {
 };
 
 std::span<const CommandText> command_texts();
+std::span<const CommandText> kv_command_texts();  // "kv inspect" and the like
 const CommandText& command_text(std::string_view name);
+
+// What is typed after `pagoda`: "serve", "kv inspect".
+std::string command_name(const CLI::App& app);
 
 // `pagoda --help`.
 std::string overview();

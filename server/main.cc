@@ -1,5 +1,5 @@
 // The program: reads the command line, runs the command, and turns an error into one sentence and
-// exit status 2; what the user broke off ends with 130, and what was checked and is wrong with 1.
+// exit status 2; 1 when what was to be checked is wrong or in use, 130 when the user broke it off.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -62,5 +62,5 @@ int main(int argc, char** argv) {
   // Ended by the user, who knows; as a shell tells it of SIGINT.
   if (status.code() == absl::StatusCode::kCancelled) return 130;
   pagoda::base::print(stderr, fmt::format("pagoda: {}\n", pagoda::base::message_of(status)));
-  return absl::IsDataLoss(status) ? 1 : 2;
+  return absl::IsDataLoss(status) || absl::IsAborted(status) ? 1 : 2;
 }

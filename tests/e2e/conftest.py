@@ -2,6 +2,8 @@
 import json
 import os
 import pathlib
+import pty
+import select
 import signal
 import socket
 import subprocess
@@ -101,6 +103,41 @@ class Server:
                 return True
             time.sleep(0.02)
         return False
+
+
+class Terminal:
+    """A program on a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
+            os.execv(str(BIN), [str(BIN), *arguments])
+        self.seen = ""
+
+    def read(self, timeout=30):
+        """What comes next; nothing when the program ended."""
+        assert select.select([self.fd], [], [], timeout)[0], f"no more after {self.seen!r}"
+        try:
+            return os.read(self.fd, 4096).decode()
+        except OSError:
+            return ""
+
+    def read_until(self, text):
+        while text not in self.seen:
+            more = self.read()
+            assert more, self.seen
+            self.seen += more
+        before, self.seen = self.seen.split(text, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def exit_status(self):
+        while more := self.read():
+            self.seen += more
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 @pytest.fixture(scope="session")

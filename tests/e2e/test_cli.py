@@ -1,8 +1,6 @@
 """The program's commands, its flags and what it says when they are wrong."""
 import json
 import os
-import pty
-import select
 import signal
 import socket
 import subprocess
@@ -10,7 +8,7 @@ import subprocess
 import pytest
 import requests
 
-from conftest import BIN
+from conftest import BIN, Terminal
 from fake_openai import FakeServer
 
 
@@ -30,7 +28,8 @@ def test_version_and_help():
     version = run("version").stdout
     assert version.startswith("pagoda 0.") and "portable" in version and "Boost" in version
     text = run("--help").stdout
-    for command in ("serve", "chat", "complete", "bench", "inspect", "tokenize", "version"):
+    for command in ("serve", "chat", "complete", "bench", "inspect", "tokenize", "kv",
+                    "version"):
         assert f"\n  {command} " in text
         assert "Examples:" in run(command, "--help").stdout
     serve = run("serve", "--help")
@@ -205,41 +204,6 @@ def test_chat_from_a_pipe_ends_with_the_first_error(parrot):
     assert result.returncode == 2 and result.stdout == "one \n"
     assert "400: that is too much" in result.stderr
     assert "no command /savee" in run("chat", parrot.url, input="/savee x\n").stderr
-
-
-class Terminal:
-    """A program on a terminal of its own."""
-
-    def __init__(self, *arguments):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
-            os.execv(str(BIN), [str(BIN), *arguments])
-        self.seen = ""
-
-    def read(self, timeout=30):
-        """What comes next; nothing when the program ended."""
-        assert select.select([self.fd], [], [], timeout)[0], f"no more after {self.seen!r}"
-        try:
-            return os.read(self.fd, 4096).decode()
-        except OSError:
-            return ""
-
-    def read_until(self, text):
-        while text not in self.seen:
-            more = self.read()
-            assert more, self.seen
-            self.seen += more
-        before, self.seen = self.seen.split(text, 1)
-        return before
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def exit_status(self):
-        while more := self.read():
-            self.seen += more
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 def test_chat_on_a_terminal(parrot):

@@ -3,16 +3,18 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
-from conftest import BIN  # noqa: E402
+from conftest import BIN, Terminal  # noqa: E402
 from kill_loop import KillLoop  # noqa: E402
 
 WORDS = "river stone market garden letter window morning engine paper silver".split()
@@ -211,32 +213,99 @@ def test_sessions_and_their_operators(start, tmp_path):
 
 def kv(*arguments):
     return subprocess.run([str(BIN), "kv", *map(str, arguments)], capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL)
+                          stdin=subprocess.DEVNULL, timeout=60)
 
 
-def test_the_folder_can_be_looked_into_checked_and_emptied(start, tmp_path):
+def kv_sentence(status, *arguments):
+    """What the command says on stderr and ends with."""
+    result = kv(*arguments)
+    errors = [line for line in result.stderr.splitlines() if line.startswith("pagoda: ")]
+    assert result.returncode == status and len(errors) == 1, result
+    return errors[0]
+
+
+@pytest.fixture
+def written(start, tmp_path):
+    """A folder that a server has written and left, with a prompt of nobody and one of a salt."""
     folder = tmp_path / "kv"
     server = start(*ssd_flags(folder))
     ask(server, prompt(31))
     ask(server, prompt(32), cache_salt="mine")
     wait_written(server)
-    busy = kv("inspect", folder)
-    assert busy.returncode == 2 and "another process is using this folder" in busy.stderr
     server.stop()
-    shown = json.loads(kv("inspect", folder, "--json").stdout)
-    assert shown["records"] > 20 and len(shown["salts"]) == 2 and not shown["faults"]
-    assert "what users wrote" in kv("inspect", folder).stdout
-    assert kv("verify", folder).returncode == 0
-    segment = next(folder.glob("segment-*"))
-    bytes_ = bytearray(segment.read_bytes())
-    bytes_[100_000] ^= 1
-    segment.write_bytes(bytes_)
-    broken = kv("verify", folder)
-    assert broken.returncode == 1 and "checksum" in broken.stdout
-    assert kv("purge", folder).returncode == 2
-    assert kv("purge", folder, "--yes").returncode == 0
-    assert not list(folder.glob("segment-*"))
-    assert kv("burn", folder).returncode == 2
+    return folder
+
+
+def test_the_folder_can_be_looked_into(written):
+    text = kv("inspect", written).stdout
+    assert "users' text at rest" in text and "\n    none " in text and "fault" not in text
+    assert re.search(r"\n  newest +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\n", text)
+    shown = json.loads(kv("inspect", written, "--json").stdout)
+    assert shown["records"] > 20 and shown["unfinished_segments"] == 0 and not shown["faults"]
+    assert sorted(salt["is_none"] for salt in shown["salts"]) == [False, True]
+    assert len(shown["identities"]) == 1
+    assert shown["identities"][0]["identity"][:12] in text
+    assert sum(salt["data_bytes"] for salt in shown["salts"]) == shown["data_bytes"]
+    files = list(written.glob("segment-*"))
+    assert shown["segments"] == len(files)
+    assert shown["file_bytes"] == sum(file.stat().st_size for file in files)
+    assert abs(shown["newest_unix_s"] - time.time()) < 600
+
+
+def test_the_folder_can_be_checked(written):
+    good = kv("verify", written)
+    assert good.returncode == 0 and good.stderr == ""
+    assert re.search(r"records +\d+ good", good.stdout) and "faults      none" in good.stdout
+    n_records = json.loads(kv("verify", written, "--json").stdout)["records"]
+    segment = next(written.glob("segment-*"))
+    data = bytearray(segment.read_bytes())
+    data[100_000] ^= 1
+    segment.write_bytes(data)
+    assert not json.loads(kv("inspect", written, "--json").stdout)["faults"]
+    assert "1 fault;" in kv_sentence(1, "verify", written)
+    assert f"\n    {segment.name}, byte " in kv("verify", written).stdout
+    report = json.loads(kv("verify", written, "--json").stdout)
+    assert report["records"] == n_records - 1 and len(report["faults"]) == 1
+    assert "checksum" in report["faults"][0]
+
+
+def test_the_folder_can_be_emptied(written):
+    n_files = len(list(written.glob("segment-*")))
+    assert "--yes" in kv_sentence(2, "purge", written)
+    for answer, status in (("\r", 130), ("n\r", 130), ("yellow\r", 130), ("y\r", 0)):
+        assert len(list(written.glob("segment-*"))) == n_files
+        asked = Terminal("kv", "purge", str(written))
+        assert f"Remove {n_files} file" in asked.read_until("[y/N] ")
+        asked.type(answer)
+        if status != 0:
+            asked.read_until("Nothing was removed.")
+        assert asked.exit_status() == status
+    assert not list(written.glob("segment-*"))
+    again = kv("purge", written, "--yes")
+    assert again.returncode == 0 and again.stdout == f"{written}: 0 files removed\n"
+    assert kv("verify", written).returncode == 0
+
+
+def test_folders_that_kv_refuses(start, tmp_path):
+    folder = tmp_path / "kv"
+    server = start(*ssd_flags(folder))
+    answer, _ = ask(server, prompt(33))
+    wait_written(server)
+    for arguments in (("inspect",), ("inspect", "--json"), ("verify",), ("purge", "--yes")):
+        said = kv_sentence(1, *arguments, folder)
+        assert said == f"pagoda: {folder}: a server has this folder open; stop it first"
+    assert ask(server, prompt(33))[0] == answer
+    assert "there is no such folder" in kv_sentence(2, "inspect", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    assert "not a folder" in kv_sentence(2, "verify", server.log_path)
+    assert "not the folder of an SSD tier" in kv_sentence(2, "purge", tmp_path, "--yes")
+    assert not (tmp_path / "lock").exists()
+    server.stop()
+    format_file = folder / "FORMAT"
+    format_file.write_bytes(b"pagoda kv cache, format 999\n".ljust(4096, b"\0"))
+    assert "format 999, and this program knows" in kv_sentence(2, "purge", folder, "--yes")
+    assert list(folder.glob("segment-*"))
+    assert "there is no command kv burn" in kv_sentence(2, "burn", folder)
 
 
 def test_a_trace_is_written_and_replayed(start, tmp_path):

@@ -255,6 +255,33 @@ TEST(Config, FlagsOfBench) {
   EXPECT_EQ(error_of({"bench"}), "URL is required");
 }
 
+TEST(Config, CommandsOfKv) {
+  const auto inspect = parse({"kv", "inspect", "/kv", "--json"});
+  ASSERT_TRUE(inspect.ok()) << inspect.status();
+  EXPECT_EQ(inspect->command, Command::kKv);
+  EXPECT_EQ(inspect->kv.action, KvAction::kInspect);
+  EXPECT_EQ(inspect->kv.folder, "/kv");
+  EXPECT_TRUE(inspect->json);
+  EXPECT_EQ(parse({"kv", "verify", "/kv"})->kv.action, KvAction::kVerify);
+  EXPECT_FALSE(parse({"kv", "purge", "/kv"})->kv.yes);
+  const auto purge = parse({"kv", "purge", "--yes", "inspect"});
+  EXPECT_EQ(purge->kv.action, KvAction::kPurge);
+  EXPECT_EQ(purge->kv.folder, "inspect");
+  EXPECT_TRUE(purge->kv.yes);
+  EXPECT_EQ(error_of({"kv", "insepct", "/kv"}),
+            "there is no command kv insepct; is kv inspect meant?");
+  EXPECT_EQ(error_of({"kv", "burn", "/kv"}),
+            "there is no command kv burn; `pagoda kv --help` lists them all");
+  EXPECT_EQ(error_of({"kv", "inspect"}), "DIR is required");
+  EXPECT_EQ(error_of({"kv", "inspect", "/kv", "--jsn"}),
+            "there is no flag --jsn; is --json meant?");
+  EXPECT_EQ(error_of({"kv", "verify", "/kv", "--yes"}),
+            "there is no flag --yes; `pagoda kv verify --help` lists them all");
+  EXPECT_EQ(error_of({"kv", "--json", "inspect", "/kv"}),
+            "there is no flag --json; `pagoda kv --help` lists them all");
+  EXPECT_NE(error_of({"kv", "inspect", "/kv", "/more"}).find("\"/more\""), std::string::npos);
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines(1);
   for (const char c : text) {
@@ -288,10 +315,27 @@ TEST(Config, HelpHasEveryFlagAndFitsATerminal) {
   EXPECT_EQ(parse({"--version"})->command, Command::kVersion);
 }
 
+TEST(Config, HelpOfTheKvCommands) {
+  const std::string all = parse({"kv", "--help"})->text;
+  EXPECT_EQ(all, parse({"kv"})->text);
+  for (const CommandText& command : kv_command_texts()) {
+    const std::string name(command.name.substr(3));
+    const std::string text = parse({"kv", name.c_str(), "--help"})->text;
+    EXPECT_NE(all.find("\n  " + name + " "), std::string::npos);
+    EXPECT_NE(all.find(command.summary), std::string::npos);
+    EXPECT_TRUE(text.starts_with(command.summary));
+    EXPECT_NE(text.find("Usage: pagoda kv " + name + " DIR"), std::string::npos);
+    EXPECT_EQ(text, parse({"help", "kv", name.c_str()})->text);
+    for (const std::string& line : lines_of(all + text)) EXPECT_LE(line.size(), 80U) << line;
+  }
+}
+
 TEST(Config, ExamplesOfTheHelpAreRight) {
   base::MemoryFileSystem fs;
   fs.put("configs/cpu.yaml", {'m', 'o', 'd', 'e', 'l', ':', ' ', 'x'});
-  for (const CommandText& command : command_texts()) {
+  std::vector<CommandText> commands(command_texts().begin(), command_texts().end());
+  commands.insert(commands.end(), kv_command_texts().begin(), kv_command_texts().end());
+  for (const CommandText& command : commands) {
     for (const std::string& example : lines_of(std::string(command.examples))) {
       // What stands before `pagoda` is a pipe; quotes hold blanks.
       const size_t begin = example.find("pagoda ");
