@@ -122,7 +122,9 @@ def test_bench(server, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "6 ok, 0 failed" in result.stdout and "p99" in result.stdout
     report = json.loads(figures.read_text())
-    assert report["tokens"] == {"prompt": 240, "cached": 0, "output": 48}
+    tokens = report["tokens"]
+    assert (tokens["prompt"], tokens["output"]) == (240, 48)
+    assert tokens["cached"] < 48  # words in which two prompts begin alike by chance
     assert report["load"]["prompt_tokens_exact"] is True
     assert report["first_token_s"]["count"] == 6
     times = [report[name]["p50"] for name in ("first_token_s", "per_token_s", "request_s")]
