@@ -86,6 +86,10 @@ def check_compose(configs, image, help_text):
 def check_prometheus(configs, services, image):
     findings = []
     settings = yaml.safe_load((configs / "prometheus.yml").read_text("utf-8"))
+    mounted = {target for _, target, _ in map(split_volume, services["prometheus"]["volumes"])}
+    for path in settings.get("rule_files", []):
+        if path not in mounted:
+            findings.append(f"prometheus.yml: {path} isn't mounted by compose.yaml")
     for job in settings["scrape_configs"]:
         for target in (t for group in job["static_configs"] for t in group["targets"]):
             host, port = target.rsplit(":", 1)
