@@ -64,7 +64,8 @@ def test_cached_tokens_and_same_answer(server):
     again = server.complete(prompt=LONG, max_tokens=8, cache_salt="once")
     other = server.complete(prompt=LONG, max_tokens=8, cache_salt="another")
     details = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in (first, again, other)]
-    assert details[0] == 0 and details[2] == 0 and details[1] >= 64 and details[1] % 16 == 0
+    # All but the last token, whose row is computed: a block that matches in part is used too.
+    assert details == [0, again["usage"]["prompt_tokens"] - 1, 0]
     usage = again["usage"]
     assert usage["pagoda"] == {"device": details[1], "host": 0, "ssd": 0, "remote": 0,
                                "computed": usage["prompt_tokens"] - details[1]}

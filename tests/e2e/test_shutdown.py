@@ -152,9 +152,9 @@ def test_a_second_signal_ends_at_once(start):
 
 def test_a_prompt_that_is_still_tokenized_is_not_waited_for(start):
     server = start("--shutdown-timeout", "100ms", "--max-queue", "100000",
-                   "--max-body-bytes", "64MiB")
+                   "--max-body-bytes", "256MiB")
     text = "The quick brown fox jumps over the lazy dog. " * 700
-    body = json.dumps({"prompt": [f"{i} {text}" for i in range(1500)], "max_tokens": 1}).encode()
+    body = json.dumps({"prompt": [f"{i} {text}" for i in range(4000)], "max_tokens": 1}).encode()
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
     connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
                        + str(len(body)).encode() + b"\r\n\r\n" + body)
