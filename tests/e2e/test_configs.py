@@ -1,6 +1,8 @@
 """The board, the alert rules and the runbook name only what there is."""
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 import requests
@@ -56,6 +58,25 @@ def test_every_metric_is_listed():
             assert known(name), f"{where}: {name}"
 
 
+def test_labels_are_matched_between_vectors():
+    """A number has no labels: Prometheus refuses that, and with it the whole file of rules."""
+    for where, expression in expressions():
+        assert not re.search(r"\d\s*[-+*/%^<>=!]+\s*(on|ignoring)\b", expression), where
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="Prometheus' own checker is not here")
+def test_prometheus_reads_rules_and_board(tmp_path):
+    records = [{"record": f"board:expression_{i}",
+                "expr": expression.replace("$__rate_interval", "5m").replace("$instance", ".*")}
+               for i, (_, expression) in enumerate(expressions())]
+    board = tmp_path / "board.yml"
+    board.write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": records}]}))
+    for file in (CONFIGS / "alerts.yml", board):
+        checked = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True,
+                                 text=True)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_the_runbook_names_real_metrics():
     for name in METRIC.findall((CONFIGS / "RUNBOOK.md").read_text()):
         assert known(name), name
@@ -87,3 +108,14 @@ def test_every_metric_of_a_server_is_listed(start, tmp_path, flags):
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     missing = sorted(name for name in names if not known(name))
     assert not missing, missing
+    if flags:  # nor is there a row of what no server has
+        stale = {name for name in listed() if name.startswith("pagoda_")} - names
+        assert not stale, sorted(stale)
+
+
+def test_tiers_yaml_serves(start, tmp_path):
+    """As it is, but for what must not collide."""
+    server = start("--config", str(CONFIGS / "tiers.yaml"), "--admin-port", "0",
+                   "--kv-ssd-path", str(tmp_path / "kv"))
+    assert "operators are heard" in server.log()
+    assert server.metric('pagoda_kv_tier_capacity_bytes{tier="ssd"}') == 8 << 30
