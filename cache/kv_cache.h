@@ -187,8 +187,8 @@ class KvCache {
   // Before each step, with what the sequence has computed: moves the place where front and restore
   // meet if one of them is ahead.
   void rebalance(PrefixLease& lease, std::span<const int32_t> tokens, int32_t computed_len);
-  // The sequence has taken what landed: pending() is over. Tokens of it by tier.
-  std::array<int32_t, 3> finish_restore(PrefixLease& lease);
+  // What landed was taken: pending() is over. Tokens of it by tier; hits if `use` is kYes.
+  std::array<int32_t, 3> finish_restore(PrefixLease& lease, UseCache use);
   // Takes in what transfers have done since the last call. True when there was something.
   bool poll();
   // A step computed prompt rows; see CostModel.
@@ -236,6 +236,7 @@ class KvCache {
   int32_t n_blocks() const { return config_.n_blocks; }
   // The most tokens that one sequence can ever hold.
   int32_t max_tokens() const;
+  bool has_host() const { return config_.tiers.host != nullptr; }
   bool has_tiers() const { return config_.tiers.transfer != nullptr; }
 
   KvCacheStats stats() const;

@@ -337,7 +337,7 @@ void KvCache::end_restore(LeaseState& state) {
   state.restore.reset();
 }
 
-std::array<int32_t, 3> KvCache::finish_restore(PrefixLease& lease) {
+std::array<int32_t, 3> KvCache::finish_restore(PrefixLease& lease, UseCache use) {
   LeaseState& state = *lease.state_;
   const LeaseRestore& restore = *state.restore;
   CHECK_EQ(restore.landed, restore.low);
@@ -353,7 +353,7 @@ std::array<int32_t, 3> KvCache::finish_restore(PrefixLease& lease) {
   counts_.predicted_s += restore.predicted_s;
   counts_.actual_s += static_cast<double>(clock_->now_us() - restore.begin_us) * 1e-6;
   for (size_t tier = 0; tier < n_blocks.size(); ++tier) {
-    counts_.n_restored_tokens[tier] += n_tokens[tier];
+    if (use == UseCache::kYes) counts_.n_restored_tokens[tier] += n_tokens[tier];
     if (n_blocks[tier] == 0) continue;
     const int64_t width =
         std::min<int64_t>(TransferOptions().restore_window, std::ssize(restore.items));
@@ -421,8 +421,13 @@ void KvCache::take_index() {
   std::vector<BlockKey> none;
   cause_ = Cause::kSsdRoom;
   const std::vector<BlockKey> lost = ssd->take_lost();
-  for (const BlockKey& key : lost) tree_.remove_copy(TierKind::kSsd, key, none);
-  leave(TierKind::kSsd, lost.size());
+  size_t n_left = 0;
+  for (const BlockKey& key : lost) {
+    // A damaged one, or one that was dropped, has left already.
+    n_left += tree_.has_copy(TierKind::kSsd, key) ? 1 : 0;
+    tree_.remove_copy(TierKind::kSsd, key, none);
+  }
+  leave(TierKind::kSsd, n_left);
 }
 
 }  // namespace pagoda::cache

@@ -72,7 +72,7 @@ void SessionTable::schedule(const SessionKey& key, Session& session) {
   int64_t due_us = kNever;
   if (cache_.has_tiers() && !session.is_pinned) {
     if (session.stage == SessionState::kDevice) {
-      due_us = session.last_active_us + std::min(options_.idle_host_us, options_.idle_ssd_us);
+      due_us = session.last_active_us + first_idle_us();
     } else if (session.stage == SessionState::kHost) {
       due_us = session.last_active_us + options_.idle_ssd_us;
     }
@@ -81,6 +81,12 @@ void SessionTable::schedule(const SessionKey& key, Session& session) {
   if (due_us == kNever) return;
   session.due_us = due_us;
   due_.insert({due_us, key});
+}
+
+// Without a host tier there is nothing between the device and the SSD.
+int64_t SessionTable::first_idle_us() const {
+  return cache_.has_host() ? std::min(options_.idle_host_us, options_.idle_ssd_us)
+                           : options_.idle_ssd_us;
 }
 
 int64_t SessionTable::next_due_us() const {
@@ -103,7 +109,7 @@ bool SessionTable::tend() {
     if (cache_.has_tiers() && !session.is_pinned) {
       if (idle_us >= options_.idle_ssd_us) {
         move_down(session, SessionState::kSsd);
-      } else if (idle_us >= options_.idle_host_us && session.stage == SessionState::kDevice) {
+      } else if (idle_us >= first_idle_us() && session.stage == SessionState::kDevice) {
         move_down(session, SessionState::kHost);
       }
       if (session.leaving_until_us != 0) moving_.insert(key);
@@ -157,7 +163,7 @@ bool SessionTable::follow_prefetch(Session& session) {
     // A block in the middle did not come; what is behind it is of no use without it.
   } else if (pending) {
     const int32_t end = pending->end;
-    (void)cache_.finish_restore(session.coming_up);
+    (void)cache_.finish_restore(session.coming_up, UseCache::kRecompute);
     cache_.commit(session.coming_up, session.tokens, end);
   }
   cache_.release(std::move(session.coming_up));

@@ -121,6 +121,7 @@ class SessionTable {
 
   Session* lookup(const SessionKey& key);
   SessionView view(const SessionKey& key, const Session& session) const;
+  int64_t first_idle_us() const;
   void schedule(const SessionKey& key, Session& session);
   void count(Session& session, std::optional<SessionState> state);
   void move_down(Session& session, SessionState stage);

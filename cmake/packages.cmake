@@ -36,7 +36,7 @@ install(CODE [[
 ]] COMPONENT libraries)
 
 install(DIRECTORY configs/ DESTINATION share/doc/pagoda/examples COMPONENT program
-        FILES_MATCHING PATTERN "*.yaml" PATTERN "*.yml")
+        FILES_MATCHING PATTERN "*.yaml" PATTERN "*.yml" PATTERN "RUNBOOK.md" PATTERN "*.json")
 install(FILES server/api/README.md DESTINATION share/doc/pagoda RENAME API.md COMPONENT program)
 install(FILES configs/pagoda.service DESTINATION lib/systemd/system COMPONENT service)
 install(FILES configs/pagoda.default DESTINATION /etc/default RENAME pagoda COMPONENT service)

@@ -119,6 +119,8 @@ void explain(Context& context, Exchange exchange, Show show) {
     ask_engine(context, self,
                [&context, show, asked = *std::move(question)](const Exchange& asker, KvCache& cache,
                                                               SessionTable&) mutable {
+                 // What the SSD has of a scope that nobody has used yet is found under its root.
+                 const cache::PrefixLease root = cache.hold_path(asked.scope, {});
                  auto found = cache.explain(asked.scope, asked.tokens);
                  const size_t n_prompt = asked.tokens.size();
                  run_on_worker(context, asker,
@@ -261,9 +263,16 @@ void change_session(Context& context, const Exchange& exchange, bool is_delete) 
         const auto key = find_key(sessions, asked);
         if (!key.ok()) return respond_error(asker, key.status());
         const absl::Status status = act(sessions, *key, asked.action);
-        // What is gone is gone: asking for it again is no error.
-        const bool was_gone = asked.action.empty() && absl::IsNotFound(status);
-        if (!status.ok() && !was_gone) return respond_error(asker, status);
+        if (asked.action.empty() && absl::IsNotFound(status)) {
+          // To say that it was erased would be wrong: a run before this one may have written it.
+          return respond_error(
+              asker, base::status_error(absl::StatusCode::kNotFound,
+                                        "no session \"{}\" is known since the server started, and "
+                                        "nothing was erased; POST /v1/kv/reset erases all that is "
+                                        "kept",
+                                        asked.id));
+        }
+        if (!status.ok()) return respond_error(asker, status);
         const auto view = sessions.find(*key);
         respond_json(asker, view ? session_json(*view) : Json{{"id", asked.id}, {"deleted", true}});
       });

@@ -331,7 +331,9 @@ bool Engine::follow_restore(Sequence& sequence) {
     cache_.rebalance(sequence.lease(), sequence.tokens(), sequence.computed_len());
   }
   if (!sequence.follow_restore(sequence.lease().pending())) return false;
-  sequence.add_restored(cache_.finish_restore(sequence.lease()));
+  const cache::UseCache use =
+      sequence.was_preempted() ? cache::UseCache::kRecompute : cache::UseCache::kYes;
+  sequence.add_restored(cache_.finish_restore(sequence.lease(), use));
   cache_.commit(sequence.lease(), sequence.tokens(), sequence.computed_len());
   return true;
 }

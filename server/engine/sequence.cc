@@ -42,8 +42,7 @@ bool Sequence::follow_restore(const std::optional<cache::RestoreView>& restore) 
 }
 
 void Sequence::add_restored(const std::array<int32_t, 3>& n_tokens) {
-  // Later it had them before it was preempted.
-  if (n_starts_ != (state_ == SeqState::kRunning ? 1 : 0)) return;
+  if (was_preempted()) return;
   for (size_t i = 0; i < n_tokens.size(); ++i) cached_[i] += n_tokens[i];
 }
 

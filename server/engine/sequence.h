@@ -71,6 +71,8 @@ class Sequence {
   ops::SampleRow prompt_logprob(int32_t position) const;
 
   cache::UseCache use_cache() const;
+  // It ran before its present start: what it finds it had already.
+  bool was_preempted() const { return n_starts_ > (state_ == SeqState::kRunning ? 1 : 0); }
   // Takes the right to blocks; what it has comes up while the sequence waits.
   void hold(cache::PrefixLease lease);
   // With a lease.

@@ -60,6 +60,8 @@ def test_found_again_after_a_restart(start, tmp_path, cold):
     assert all(os.stat(file).st_mode & 0o777 == 0o600 for file in (tmp_path / "kv").iterdir())
     again = start(*ssd_flags(tmp_path / "kv"))
     assert again.wait_metric("pagoda_kv_ssd_scan_done", 1)
+    probe = again.post("/v1/kv/probe", {"prompt": text}).json()
+    assert probe["tokens"]["ssd"] > 100, probe
     warm, where = ask(again, text)
     assert warm == answer and where["ssd"] > 100 and where["computed"] <= 16
     assert ask(again, text)[1]["device"] > 100
@@ -201,7 +203,8 @@ def test_sessions_and_their_operators(start, tmp_path):
     assert {why["blocks"][0]["source"], why["blocks"][-1]["source"]} in (
         {"device", "computed"}, {"ssd", "computed"})
     assert why["blocks"][-1]["miss"] == "short"
-    assert session("DELETE")["deleted"] and session("DELETE")["deleted"]
+    assert session("DELETE")["deleted"]
+    session("DELETE", expected=404)
     session(expected=404)
     why = requests.post(admin + "/explain", headers=key, json={"prompt": text}).json()
     assert why["blocks"][0]["miss"] == "evicted" and why["blocks"][0]["evicted_for"] == "dropped"
