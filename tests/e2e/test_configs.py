@@ -77,6 +77,31 @@ def test_prometheus_reads_rules_and_board(tmp_path):
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.skipif(not shutil.which("promtool"), reason="Prometheus' own checker is not here")
+@pytest.mark.parametrize("n_running, is_alert", [(3, True), (0, False)])
+def test_a_stuck_step_is_an_alert_until_it_ends(tmp_path, n_running, is_alert):
+    """The watchdog counts it once, at the third minute; after that only no step comes."""
+    values = {"watchdog_stuck_steps_total": "0x12 1x228", "steps_total": "0+100x8 800x232",
+              "requests_running": f"3x40 {n_running}x200", "requests_waiting": "0x240"}
+    labels = {"instance": "a", "job": "pagoda"}
+    rule = next(rule for rule in rules() if rule["alert"] == "PagodaStuckStep")
+    alert = {"exp_labels": {**labels, **rule["labels"]},
+             "exp_annotations": {name: text.replace("{{ $labels.instance }}", "a")
+                                 for name, text in rule["annotations"].items()}}
+    test = {"interval": "15s",
+            "input_series": [{"series": f'pagoda_{name}{{instance="a",job="pagoda"}}', "values": v}
+                             for name, v in values.items()],
+            "alert_rule_test": [{"eval_time": f"{minute}m", "alertname": rule["alert"],
+                                 "exp_alerts": [alert] if is_alert else []}
+                                for minute in range(20, 60)]}
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(CONFIGS / "alerts.yml")],
+                                    "evaluation_interval": "15s", "tests": [test]}))
+    checked = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True,
+                             text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_the_runbook_names_real_metrics():
     for name in METRIC.findall((CONFIGS / "RUNBOOK.md").read_text()):
         assert known(name), name
