@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Puts one fault after the other into a copy of the tree and looks whether the simulator sees it.
+"""Puts one fault after the other into a copy of the tree and looks whether it is seen: by the
+simulator, or by the unit tests of cache and engine.
 
     tests/sim/seeded_bugs.py [NAME...]
 
@@ -15,6 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPY = ROOT / "build" / "seeded" / "tree"
 SEEDS = "1..2000"
+UNITS = ("pagoda_unit_cache", "pagoda_unit_engine")
 
 # name: (file, what stands there, what takes its place)
 BUGS = {
@@ -44,8 +46,8 @@ BUGS = {
         "  add_text(hash, std::string());\n"),
     "lost promise": (
         "cache/kv_cache.cc",
-        "  state.promised_end = n_whole;\n",
-        "  state.promised_end = n_whole - 1;\n"),
+        "  if (n_whole <= state.n_tree) return;\n",
+        "  if (n_whole <= state.n_tree || n_whole > 1) return;\n"),
     "shared across salts": (
         "cache/radix_tree.cc",
         "roots_.try_emplace(std::pair(scope.salt, scope.adapter))",
@@ -72,19 +74,24 @@ def copy_tree():
 
 
 def build():
-    built = run("scripts/build.sh", "release", "pagoda_sim",
+    built = run("scripts/build.sh", "release", "pagoda_sim", *UNITS,
                 env={**os.environ, "PAGODA_TESTS": "ON"})
     if built.returncode != 0:
         sys.exit(built.stdout[-3000:] + built.stderr[-3000:])
 
 
 def look():
-    """What the simulator says of the tree as it is; empty: nothing."""
+    """Who says what of the tree as it is; empty: nobody anything."""
     ran = run("build/release/bin/pagoda_sim", "--seeds", SEEDS, timeout=900)
-    if ran.returncode == 0:
-        return ""
-    said = (ran.stdout + ran.stderr).strip().splitlines()
-    return re.sub(r"\s+", " ", said[0])[:110] if said else f"exit status {ran.returncode}"
+    if ran.returncode != 0:
+        said = (ran.stdout + ran.stderr).strip().splitlines()
+        return re.sub(r"\s+", " ", said[0])[:110] if said else f"exit status {ran.returncode}"
+    for unit in UNITS:
+        ran = run(f"build/release/bin/{unit}", "--gtest_filter=-SsdCrash*", timeout=900)
+        if ran.returncode != 0:
+            failed = re.findall(r"FAILED  \] (\S+)", ran.stdout)
+            return f"unit test {failed[0]}" if failed else f"{unit} ended by {ran.returncode}"
+    return ""
 
 
 def main():

@@ -247,7 +247,11 @@ class Simulator {
     const int64_t size = (*file)->size().value_or(0);
     if (size == 0) return;
     if (chance(70)) {
-      disk_.flip_bit(name, static_cast<int64_t>(random_() % static_cast<uint64_t>(size)));
+      auto at = static_cast<int64_t>(random_() % static_cast<uint64_t>(size));
+      // The beginning of a unit is where headers and blocks are; most of the rest is filling.
+      if (chance(70))
+        at = at / base::kDiskAlign * base::kDiskAlign + at % machine_->runner.block_bytes();
+      disk_.flip_bit(name, at);
     } else {
       disk_.truncate(name, static_cast<int64_t>(random_() % static_cast<uint64_t>(size)));
     }
