@@ -60,6 +60,7 @@ void SsdTier::Impl::take_scan(const Segment& segment, absl::StatusOr<SegmentScan
   if (!scan.ok()) {
     health_.error(now_us());
     segment->is_odd = true;
+    segment->is_condemned = scan_op_.has_value();
     spdlog::warn("{}: a segment of the KV cache can't be read: {}", options_.folder,
                  base::message_of(scan.status()));
     return;
@@ -296,7 +297,8 @@ void SsdTier::Impl::condemn_odd() {
     if (!segment->is_odd || std::exchange(segment->is_condemned, true)) continue;
     is_any = true;
   }
-  // What sync() waits for, if nothing but whole segments goes.
+  // What sync() waits for, if nothing but whole segments goes: also those that would not go before.
+  is_any |= !unremoved_.empty();
   if (is_any) erase_ops_.push_back(new_op());
 }
 
@@ -307,6 +309,8 @@ void SsdTier::Impl::erase_planned() {
     std::lock_guard lock(mutex_);
     erases = std::exchange(erases_, {});
     ops = std::exchange(erase_ops_, {});
+    // Its footer may be torn, and have the tokens too.
+    for (const auto& [segment, places] : erases) segment->is_condemned |= segment->is_odd;
   }
   for (const auto& [segment, places] : erases) {
     if (erase_in(segment, places).ok()) continue;

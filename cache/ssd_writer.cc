@@ -212,6 +212,11 @@ absl::Status SsdTier::Impl::settle_write(Staged& staged, const absl::Status& sta
   const BlockKey& key = staged.record.block.key;
   const bool is_gone = segment->state == SegmentState::kRemoved;
   if (!status.ok()) segment->is_odd = true;
+  if (!status.ok() && !is_gone && staged.pending->is_dropped) {
+    // What was written of it has to go, and whoever waits for this write waits for that.
+    segment->is_condemned = true;
+    erase_ops_.push_back(std::exchange(staged.op, 0));
+  }
   if (!status.ok() || is_gone) {
     if (staged.is_rewrite) index_.forget(key);
     if (!status.ok() && !absl::IsResourceExhausted(status)) {

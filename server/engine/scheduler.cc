@@ -14,9 +14,11 @@ constexpr size_t kMostEarly = 8;
 bool begins_alike(const Sequence& sequence, const Sequence& other, int32_t known_len,
                   int32_t block_size) {
   if (!(other.scope() == sequence.scope())) return false;
-  const auto [end, unused] = std::ranges::mismatch(other.tokens(), sequence.tokens());
-  const auto same = std::min<int64_t>(end - other.tokens().begin(), sequence.n_tokens() - 1);
-  return same - known_len >= block_size;
+  // So many are enough, and prompts are long.
+  const auto n = static_cast<size_t>(known_len + block_size);
+  if (other.tokens().size() < n || sequence.tokens().size() <= n) return false;
+  return std::equal(other.tokens().begin(), other.tokens().begin() + known_len + block_size,
+                    sequence.tokens().begin());
 }
 
 // A running sequence and what it ranks as: with a prompt under way it takes the highest priority of
@@ -132,12 +134,18 @@ class Draft {
   bool add_early(const Sequence& sequence) {
     if (!plan.preempts.empty() || !plan.returns.empty()) return false;
     if (early_.size() + plan.restores.size() >= kMostEarly) return false;
+    if (++n_early_looks_ > 2 * kMostEarly) return false;
     if (sequence.lease() || sequence.was_looked_for || !shares(sequence)) return true;
     const auto brings_same = [&](const Sequence& other) {
       return begins_alike(sequence, other, 0, cache_.block_size());
     };
     for (const Ranked& early : early_) {
       if (brings_same(*early.sequence)) return true;
+    }
+    for (const std::vector<const Sequence*>* list : {&restoring_, &new_}) {
+      for (const Sequence* other : *list) {
+        if (brings_same(*other)) return true;
+      }
     }
     for (const Ranked& ranked : running_) {
       if (ranked.sequence->has_tail() && brings_same(*ranked.sequence)) return true;
@@ -148,6 +156,7 @@ class Draft {
     if (n_needed > n_blocks_left_ - n_blocks_owed_) return false;
     n_blocks_left_ -= n_needed;
     plan.restores.push_back(sequence.id());
+    restoring_.push_back(&sequence);
     return true;
   }
 
@@ -237,6 +246,8 @@ class Draft {
   std::vector<Ranked> running_;  // by rank, without those that are preempted
   std::vector<Ranked> early_;    // wait and have a lease, by rank, without those that return it
   std::vector<const Sequence*> new_;
+  std::vector<const Sequence*> restoring_;  // those of plan.restores
+  size_t n_early_looks_ = 0;
 };
 
 // Hands out the waiting ones in the order in which they may start.
