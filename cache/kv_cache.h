@@ -285,7 +285,7 @@ class KvCache {
   void offload(NodeId end, std::vector<BlockAbove> blocks, TierKind to);
   bool make_host_room();
   void place_host_copies();
-  void take_index();
+  bool take_index();  // true: there was something
   void drop_from_host(std::span<const BlockKey> keys);
   void on_restored(const TransferDone& done);
   void on_offloaded(const TransferDone& done);

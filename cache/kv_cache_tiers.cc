@@ -373,7 +373,7 @@ void KvCache::observe_prefill(int32_t position, int32_t n_rows, int64_t us) {
 
 bool KvCache::poll() {
   if (!has_tiers()) return false;
-  take_index();
+  const bool found = take_index();
   const std::vector<TransferDone> all = config_.tiers.transfer->poll();
   for (const TransferDone& done : all) {
     if (done.is_restore) {
@@ -384,7 +384,7 @@ bool KvCache::poll() {
   }
   if (config_.tiers.host != nullptr) place_host_copies();
   if (config_.tiers.ssd_write == SsdWrite::kEvict) write_before_eviction();
-  return !all.empty();
+  return found || !all.empty();
 }
 
 // Keeps a few of the next victims written, so that their places can be taken at once.
@@ -407,12 +407,13 @@ bool KvCache::is_indexing() {
   return !index_done_;
 }
 
-void KvCache::take_index() {
+bool KvCache::take_index() {
   SsdTier* const ssd = config_.tiers.ssd;
-  if (ssd == nullptr) return;
+  if (ssd == nullptr) return false;
   std::vector<BlockRecord> found = ssd->take_found();
   found_.insert(found_.end(), std::make_move_iterator(found.begin()),
                 std::make_move_iterator(found.end()));
+  const bool any = !found_.empty();
   // Before what was lost since: that is newer.
   for (size_t n = 0; n < kFoundAtOnce && !found_.empty(); ++n) {
     tree_.add_found(std::move(found_.back()));
@@ -428,6 +429,7 @@ void KvCache::take_index() {
     tree_.remove_copy(TierKind::kSsd, key, none);
   }
   leave(TierKind::kSsd, n_left);
+  return any || !lost.empty();
 }
 
 }  // namespace pagoda::cache

@@ -164,7 +164,7 @@ void Engine::wait_for_work(std::unique_lock<std::mutex>& lock) {
     return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
            inbox_.drain_due || inbox_.woken || !inbox_.tasks.empty() || !inbox_.abort.ok();
   };
-  if (waits_for_index_) {
+  if (waits_for_index_ || is_indexing_) {
     wake_.wait_for(lock, kIndexPoll, has_input);
   } else if (sessions_.next_due_us() == std::numeric_limits<int64_t>::max()) {
     wake_.wait(lock, has_input);
@@ -203,6 +203,7 @@ bool Engine::step() {
       metrics_.kv_engine_seconds.Observe(seconds(kv_us_));
     }
   }
+  is_indexing_ = cache_.is_indexing();
   if (worked) publish(false);
   return worked;
 }

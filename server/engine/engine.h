@@ -191,6 +191,7 @@ class Engine {
   std::vector<Sequence*> waiting_;   // preempted ones among them
   std::vector<Sequence*> eligible_;  // of waiting_: may start now
   bool waits_for_index_ = false;     // some of waiting_ do
+  bool is_indexing_ = false;         // what the SSD holds is still being taken in
   std::vector<Sequence*> running_;   // holds a lease and a slot
   std::vector<SlotId> free_slots_;
   std::vector<std::pair<Sequence*, int32_t>> batch_;  // sequences of the step and their rows
