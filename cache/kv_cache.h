@@ -220,9 +220,9 @@ class KvCache {
   void reset();
   // Keeps the path longer, or less long, than others: 0 … 100.
   void set_priority(const CacheScope& scope, std::span<const int32_t> tokens, uint8_t priority);
-  Explanation explain(const CacheScope& scope, std::span<const int32_t> tokens) const;
+  Explanation explain(const CacheScope& scope, std::span<const int32_t> tokens);
   // The folder of the SSD is still being read: more may be found soon.
-  bool is_indexing();
+  bool is_indexing() const { return config_.tiers.ssd != nullptr && !index_done_; }
 
   // Blocks that an extend could take now: free or evictable.
   int32_t n_available() const;

@@ -95,9 +95,12 @@ void KvCache::set_priority(const CacheScope& scope, std::span<const int32_t> tok
   if (config_.prefix_caching) tree_.set_priority(lease.state_->end, priority);
 }
 
-Explanation KvCache::explain(const CacheScope& scope, std::span<const int32_t> tokens) const {
+Explanation KvCache::explain(const CacheScope& scope, std::span<const int32_t> tokens) {
   Explanation all;
   if (tokens.empty()) return all;
+  // What the SSD has of a scope that nobody has used yet is found under its root.
+  take_index();
+  const PrefixLease root = hold_path(scope, {});
   const int32_t size = config_.block_size;
   const auto n_tokens = static_cast<int32_t>(tokens.size());
   const int32_t most = max_hit_ordinals(tokens);

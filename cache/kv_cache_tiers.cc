@@ -398,18 +398,11 @@ void KvCache::write_before_eviction() {
   }
 }
 
-bool KvCache::is_indexing() {
-  if (index_done_ || config_.tiers.ssd == nullptr) return false;
-  // In this order: what the scan has found is there to be taken once it is done.
-  const bool scan_done = config_.tiers.ssd->ssd_stats().scan_done;
-  take_index();
-  index_done_ = scan_done && found_.empty();
-  return !index_done_;
-}
-
 bool KvCache::take_index() {
   SsdTier* const ssd = config_.tiers.ssd;
   if (ssd == nullptr) return false;
+  // In this order: what the scan has found is there to be taken once it is done.
+  const bool scan_done = index_done_ || ssd->ssd_stats().scan_done;
   std::vector<BlockRecord> found = ssd->take_found();
   found_.insert(found_.end(), std::make_move_iterator(found.begin()),
                 std::make_move_iterator(found.end()));
@@ -419,6 +412,7 @@ bool KvCache::take_index() {
     tree_.add_found(std::move(found_.back()));
     found_.pop_back();
   }
+  index_done_ = scan_done && found_.empty();
   std::vector<BlockKey> none;
   cause_ = Cause::kSsdRoom;
   const std::vector<BlockKey> lost = ssd->take_lost();

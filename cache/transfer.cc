@@ -48,6 +48,7 @@ class TransferEngine::Impl : public std::enable_shared_from_this<TransferEngine:
     BlockId from;
     TierKind to = TierKind::kSsd;
   };
+  enum class Next : uint8_t { kNothing, kRestore, kOffload };
   // What has been chosen to start: a restore, unless there is a record to store.
   struct Start {
     TransferDone told;  // without its status and time
@@ -60,7 +61,7 @@ class TransferEngine::Impl : public std::enable_shared_from_this<TransferEngine:
   // For callers: has what may start now started elsewhere.
   void start_soon();
   void start_some();
-  bool may_start() const;
+  Next what_next() const;
   std::optional<Start> next_start();
   std::optional<Start> next_restore();
   std::optional<Start> next_offload();
@@ -150,7 +151,6 @@ void TransferEngine::Impl::add(TransferId id, Job& job, const std::vector<Restor
     job.waiting.push_back({block, job.n_given++});
     ++stats_.n_restores_queued[static_cast<size_t>(block.from)];
   }
-  stats_.n_restores_waiting += static_cast<int32_t>(blocks.size());
   if (job.has_turn || job.waiting.empty()) return;
   job.has_turn = true;
   turns_.push_back(id);
@@ -169,7 +169,6 @@ int32_t TransferEngine::Impl::take_back(TransferId id, int32_t n, bool is_end) {
   }
   job.waiting.erase(taken, job.waiting.end());
   job.is_ended |= is_end;
-  stats_.n_restores_waiting -= n_taken;
   forget_if_over(id);
   return n_taken;
 }
@@ -225,7 +224,7 @@ TransferStats TransferEngine::Impl::stats() const {
 
 bool TransferEngine::Impl::idle() const {
   std::lock_guard lock(mutex_);
-  return stats_.n_restores_waiting == 0 && stats_.n_restores_running == 0 && offloads_.empty() &&
+  return stats_.n_restores_waiting() == 0 && stats_.n_restores_running == 0 && offloads_.empty() &&
          stats_.n_offloads_running == 0 && done_.empty();
 }
 
@@ -233,7 +232,7 @@ void TransferEngine::Impl::start_soon() {
   if (starter_ == nullptr) return start_some();
   {
     std::lock_guard lock(mutex_);
-    if (is_starting_ || is_start_posted_ || !may_start()) return;
+    if (is_starting_ || is_start_posted_ || what_next() == Next::kNothing) return;
     is_start_posted_ = true;
   }
   starter_->run([self = shared_from_this()] {
@@ -243,15 +242,6 @@ void TransferEngine::Impl::start_soon() {
     }
     self->start_some();
   });
-}
-
-// Whether next_start() has an answer.
-bool TransferEngine::Impl::may_start() const {
-  if (is_closing_) return false;
-  if (stats_.n_restores_waiting > 0 && stats_.n_restores_running < options_.restore_window) {
-    return true;
-  }
-  return !offloads_.empty() && stats_.n_offloads_running < options_.offload_window;
 }
 
 // A starter doesn't stay for ever while others end what it starts: once it has filled the windows
@@ -277,16 +267,28 @@ void TransferEngine::Impl::start_some() {
 
 // Restores go first. While some wait, an offload may begin only when no other is under way and a
 // windowful of restores has begun since the last: slow, but never standing still.
-std::optional<TransferEngine::Impl::Start> TransferEngine::Impl::next_start() {
-  if (is_closing_) return std::nullopt;
+TransferEngine::Impl::Next TransferEngine::Impl::what_next() const {
+  if (is_closing_) return Next::kNothing;
   const bool has_offload = !offloads_.empty();
-  if (stats_.n_restores_waiting == 0) {
+  if (stats_.n_restores_waiting() == 0) {
     const bool has_room = stats_.n_offloads_running < options_.offload_window;
-    return has_offload && has_room ? next_offload() : std::nullopt;
+    return has_offload && has_room ? Next::kOffload : Next::kNothing;
   }
   const bool is_its_turn = n_restores_since_offload_ >= options_.restore_window;
-  if (has_offload && is_its_turn && stats_.n_offloads_running == 0) return next_offload();
-  return stats_.n_restores_running < options_.restore_window ? next_restore() : std::nullopt;
+  if (has_offload && is_its_turn && stats_.n_offloads_running == 0) return Next::kOffload;
+  return stats_.n_restores_running < options_.restore_window ? Next::kRestore : Next::kNothing;
+}
+
+std::optional<TransferEngine::Impl::Start> TransferEngine::Impl::next_start() {
+  switch (what_next()) {
+    case Next::kNothing:
+      return std::nullopt;
+    case Next::kRestore:
+      return next_restore();
+    case Next::kOffload:
+      return next_offload();
+  }
+  return std::nullopt;
 }
 
 std::optional<TransferEngine::Impl::Start> TransferEngine::Impl::next_restore() {
@@ -306,7 +308,6 @@ std::optional<TransferEngine::Impl::Start> TransferEngine::Impl::next_restore() 
       job.has_turn = true;
       turns_.push_back(id);
     }
-    --stats_.n_restores_waiting;
     --stats_.n_restores_queued[static_cast<size_t>(next.block.from)];
     ++stats_.n_restores_running;
     ++n_restores_since_offload_;

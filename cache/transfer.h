@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -67,10 +68,13 @@ struct TransferStats {
   };
   std::array<OneTier, 3> tiers;                // by TierKind
   std::array<int32_t, 3> n_restores_queued{};  // blocks that wait, by TierKind
-  int32_t n_restores_waiting = 0;              // of all tiers
   int32_t n_restores_running = 0;
   int32_t n_offloads_waiting = 0;
   int32_t n_offloads_running = 0;
+
+  int32_t n_restores_waiting() const {
+    return std::accumulate(n_restores_queued.begin(), n_restores_queued.end(), 0);
+  }
 };
 
 struct TransferOptions {

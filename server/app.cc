@@ -15,6 +15,7 @@
 #include <random>
 #include <utility>
 
+#include "base/blocking.h"
 #include "base/check.h"
 #include "base/print.h"
 #include "base/worker_pool.h"
@@ -286,6 +287,9 @@ class Serve {
     telemetry_.add(stack_->metrics().tenants);
     kv_metrics_.emplace(stack_->tiers(), stack_->engine());
     telemetry_.add(*kv_metrics_);
+    telemetry_.add_counter("pagoda_step_io_waits_total",
+                           "Calls of the disk that a step waited for; there should be none",
+                           [=] { return count(base::n_waits_in_scopes()); });
     if (const cache::TraceWriter* const trace = stack_->trace(); trace != nullptr) {
       telemetry_.add_counter("pagoda_trace_requests_total", "Requests written to --trace-out",
                              [=] { return count(trace->stats().n_written); });

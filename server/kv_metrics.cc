@@ -1,12 +1,9 @@
 #include "server/kv_metrics.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
-
-#include "base/blocking.h"
 
 namespace pagoda {
 namespace {
@@ -100,7 +97,7 @@ void add_transfers(Families& out, const cache::TransferStats& transfers) {
                   {{"tier", tier.name}, {"direction", "offload"}});
   }
   out.gauge("restores_waiting_blocks", "Blocks that wait to be brought up",
-            transfers.n_restores_waiting);
+            transfers.n_restores_waiting());
   out.gauge("offloads_waiting_blocks", "Blocks that wait to be copied down",
             transfers.n_offloads_waiting);
 }
@@ -167,15 +164,6 @@ void add_ssd(Families& out, const cache::SsdStats& stats) {
   out.gauge("ssd_scan_done", "1 once the folder has been read", stats.scan_done ? 1 : 0);
 }
 
-MetricFamily io_waits() {
-  MetricFamily family{"pagoda_step_io_waits_total",
-                      "Calls of the disk that a step waited for; there should be none",
-                      MetricType::Counter,
-                      {}};
-  family.metric.emplace_back().counter.value = static_cast<double>(base::n_waits_in_scopes());
-  return family;
-}
-
 }  // namespace
 
 std::vector<MetricFamily> KvMetrics::Collect() const {
@@ -186,15 +174,11 @@ std::vector<MetricFamily> KvMetrics::Collect() const {
     out.gauge("sessions", "Sessions that are remembered, by where their KV was moved",
               stats.n_sessions[i], {{"state", cache::kSessionStates[i]}});
   }
-  std::vector<MetricFamily> families = out.take();
-  families.push_back(io_waits());
-  if (tiers_ == nullptr) return families;
-  Families below;
-  add_transfers(below, tiers_->transfer_stats());
-  if (tiers_->host() != nullptr) add_tier(below, tiers_->host()->stats(), "host");
-  if (tiers_->ssd() != nullptr) add_ssd(below, tiers_->ssd()->ssd_stats());
-  std::ranges::move(below.take(), std::back_inserter(families));
-  return families;
+  if (tiers_ == nullptr) return out.take();
+  add_transfers(out, tiers_->transfer_stats());
+  if (tiers_->host() != nullptr) add_tier(out, tiers_->host()->stats(), "host");
+  if (tiers_->ssd() != nullptr) add_ssd(out, tiers_->ssd()->ssd_stats());
+  return out.take();
 }
 
 }  // namespace pagoda

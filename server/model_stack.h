@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "cache/kv_cache.h"
+#include "cache/trace_writer.h"
 #include "kernels/backend.h"
 #include "model/load.h"
 #include "model/model_runner.h"

@@ -119,9 +119,6 @@ void explain(Context& context, Exchange exchange, Show show) {
     ask_engine(context, self,
                [&context, show, asked = *std::move(question)](const Exchange& asker, KvCache& cache,
                                                               SessionTable&) mutable {
-                 // What the SSD has of a scope that nobody has used yet is found under its root.
-                 (void)cache.is_indexing();  // takes in what was found meanwhile
-                 const cache::PrefixLease root = cache.hold_path(asked.scope, {});
                  auto found = cache.explain(asked.scope, asked.tokens);
                  const size_t n_prompt = asked.tokens.size();
                  run_on_worker(context, asker,

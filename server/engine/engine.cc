@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/blocking.h"
+#include "cache/trace_writer.h"
 
 namespace pagoda::engine {
 namespace {
@@ -164,7 +165,7 @@ void Engine::wait_for_work(std::unique_lock<std::mutex>& lock) {
     return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
            inbox_.drain_due || inbox_.woken || !inbox_.tasks.empty() || !inbox_.abort.ok();
   };
-  if (waits_for_index_ || is_indexing_) {
+  if (cache_.is_indexing()) {
     wake_.wait_for(lock, kIndexPoll, has_input);
   } else if (sessions_.next_due_us() == std::numeric_limits<int64_t>::max()) {
     wake_.wait(lock, has_input);
@@ -203,7 +204,6 @@ bool Engine::step() {
       metrics_.kv_engine_seconds.Observe(seconds(kv_us_));
     }
   }
-  is_indexing_ = cache_.is_indexing();
   if (worked) publish(false);
   return worked;
 }
@@ -306,14 +306,12 @@ void Engine::apply(const BatchPlan& plan) {
 // most as long as computing its prompt would take.
 void Engine::choose_eligible() {
   eligible_ = waiting_;
-  waits_for_index_ = false;
   if (waiting_.empty() || !cache_.is_indexing()) return;
   const int64_t now_us = clock_.now_us();
   std::erase_if(eligible_, [&](const Sequence* sequence) {
     const double waited_s = seconds(now_us - sequence->request().arrival_us);
     return waited_s < cache_.cost().prefill_s(0, sequence->n_tokens());
   });
-  waits_for_index_ = eligible_.size() < waiting_.size();
 }
 
 bool Engine::follow_restores(bool ran_tasks) {

@@ -20,12 +20,15 @@
 #include "base/clock.h"
 #include "cache/kv_cache.h"
 #include "cache/session.h"
-#include "cache/trace_writer.h"
 #include "model/model_runner.h"
 #include "server/engine/metrics.h"
 #include "server/engine/request.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/sequence.h"
+
+namespace pagoda::cache {
+class TraceWriter;
+}
 
 namespace pagoda::engine {
 
@@ -190,8 +193,6 @@ class Engine {
   absl::flat_hash_map<RequestId, SeqId> by_request_;
   std::vector<Sequence*> waiting_;   // preempted ones among them
   std::vector<Sequence*> eligible_;  // of waiting_: may start now
-  bool waits_for_index_ = false;     // some of waiting_ do
-  bool is_indexing_ = false;         // what the SSD holds is still being taken in
   std::vector<Sequence*> running_;   // holds a lease and a slot
   std::vector<SlotId> free_slots_;
   std::vector<std::pair<Sequence*, int32_t>> batch_;  // sequences of the step and their rows

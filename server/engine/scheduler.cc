@@ -17,14 +17,14 @@ bool begins_alike(const Sequence& sequence, const Sequence& other, int32_t known
   // So many are enough, and prompts are long.
   const auto n = static_cast<size_t>(known_len + block_size);
   if (other.tokens().size() < n || sequence.tokens().size() <= n) return false;
-  return std::equal(other.tokens().begin(), other.tokens().begin() + known_len + block_size,
-                    sequence.tokens().begin());
+  return std::ranges::equal(std::span(other.tokens()).first(n),
+                            std::span(sequence.tokens()).first(n));
 }
 
 // A running sequence and what it ranks as: with a prompt under way it takes the highest priority of
 // those that wait for its blocks.
 struct Ranked {
-  Sequence* sequence;
+  const Sequence* sequence;
   int32_t priority;
 };
 
@@ -59,14 +59,14 @@ class Draft {
   }
 
   void add_decodes() {
-    std::vector<Sequence*> decodes;
+    std::vector<const Sequence*> decodes;
     for (const Ranked& ranked : running_) {
       if (!ranked.sequence->is_prefill()) decodes.push_back(ranked.sequence);
     }
     std::ranges::stable_sort(decodes, [](const Sequence* a, const Sequence* b) {
       return a->last_planned_step < b->last_planned_step;
     });
-    for (Sequence* sequence : decodes) add_running(*sequence);
+    for (const Sequence* sequence : decodes) add_running(*sequence);
   }
 
   void add_prefills() {
@@ -133,22 +133,17 @@ class Draft {
   // more of them.
   bool add_early(const Sequence& sequence) {
     if (!plan.preempts.empty() || !plan.returns.empty()) return false;
-    if (early_.size() + plan.restores.size() >= kMostEarly) return false;
-    if (++n_early_looks_ > 2 * kMostEarly) return false;
+    if (early_.size() >= kMostEarly || ++n_early_looks_ > 2 * kMostEarly) return false;
     if (sequence.lease() || sequence.was_looked_for || !shares(sequence)) return true;
-    const auto brings_same = [&](const Sequence& other) {
-      return begins_alike(sequence, other, 0, cache_.block_size());
+    const auto brings_same = [&](const Ranked& other) {
+      return begins_alike(sequence, *other.sequence, 0, cache_.block_size());
     };
-    for (const Ranked& early : early_) {
-      if (brings_same(*early.sequence)) return true;
-    }
-    for (const std::vector<const Sequence*>* list : {&restoring_, &new_}) {
-      for (const Sequence* other : *list) {
-        if (brings_same(*other)) return true;
-      }
-    }
-    for (const Ranked& ranked : running_) {
-      if (ranked.sequence->has_tail() && brings_same(*ranked.sequence)) return true;
+    const auto restores_same = [&](const Ranked& other) {
+      return other.sequence->has_tail() && brings_same(other);
+    };
+    if (starts_now(sequence, 0) || std::ranges::any_of(early_, brings_same) ||
+        std::ranges::any_of(running_, restores_same)) {
+      return true;
     }
     // With a few for each that runs, so that it isn't given back a moment later.
     const int32_t n_needed =
@@ -156,7 +151,7 @@ class Draft {
     if (n_needed > n_blocks_left_ - n_blocks_owed_) return false;
     n_blocks_left_ -= n_needed;
     plan.restores.push_back(sequence.id());
-    restoring_.push_back(&sequence);
+    early_.push_back({&sequence, sequence.request().priority});
     return true;
   }
 
@@ -196,7 +191,7 @@ class Draft {
     return 0;
   }
 
-  void add_running(Sequence& sequence) {
+  void add_running(const Sequence& sequence) {
     if (full() || std::ranges::find(plan.preempts, sequence.id()) != plan.preempts.end()) return;
     const int32_t count = std::min(n_tokens_left_, sequence.n_pending());
     if (count <= 0) return;
@@ -224,7 +219,7 @@ class Draft {
 
   // Takes the blocks of the last in rank, which may be the sequence itself (then false).
   bool preempt_for(const Sequence& needy) {
-    Sequence* victim = running_.back().sequence;
+    const Sequence* victim = running_.back().sequence;
     running_.pop_back();
     plan.preempts.push_back(victim->id());
     ++n_slots_left_;
@@ -244,9 +239,9 @@ class Draft {
   int32_t n_blocks_left_;
   int32_t n_blocks_owed_ = 0;
   std::vector<Ranked> running_;  // by rank, without those that are preempted
-  std::vector<Ranked> early_;    // wait and have a lease, by rank, without those that return it
+  // Wait and have a lease, by rank, without those that return it; then those of plan.restores.
+  std::vector<Ranked> early_;
   std::vector<const Sequence*> new_;
-  std::vector<const Sequence*> restoring_;  // those of plan.restores
   size_t n_early_looks_ = 0;
 };
 

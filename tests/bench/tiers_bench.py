@@ -18,9 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-
-import requests
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
@@ -61,16 +58,6 @@ def load(server, scenario, *flags, texts=None):
     return json.loads(run.stdout)
 
 
-def metrics(server):
-    """All values of /metrics, by series."""
-    values = {}
-    for line in requests.get(server.url + "/metrics", timeout=10).text.splitlines():
-        if not line.startswith("#"):
-            name, value = line.rsplit(" ", 1)
-            values[name] = float(value)
-    return values
-
-
 def quantile(values, histogram, q):
     """The upper bound of the bucket in which the quantile lies."""
     prefix = f'pagoda_{histogram}_bucket{{le="'
@@ -78,17 +65,6 @@ def quantile(values, histogram, q):
                if name.startswith(prefix)]
     buckets.sort()
     return next((bound for bound, n in buckets if n >= q * buckets[-1][1]), 0.0)
-
-
-def wait_written(server):
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        values = metrics(server)
-        tiers = [values[f'pagoda_kv_tier_blocks{{tier="{tier}"}}'] for tier in ("device", "ssd")]
-        if tiers[0] == tiers[1]:
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"blocks on device and SSD: {tiers}")
 
 
 # What runs beside it must not count as the engine's: nothing waits, and little is spent.
@@ -101,9 +77,9 @@ def decode_step(server, prompt):
     """Mean seconds of a step that makes one token behind this prompt, most of which is cached."""
     body = {"prompt": prompt, "temperature": 0, "ignore_eos": True}
     server.complete(**body, max_tokens=1)
-    before = metrics(server)
+    before = server.metrics()
     server.complete(**body, max_tokens=65)
-    after = metrics(server)
+    after = server.metrics()
     spent, steps = (after[f"pagoda_step_seconds_{part}"] - before[f"pagoda_step_seconds_{part}"]
                     for part in ("sum", "count"))
     return spent / steps
@@ -112,9 +88,9 @@ def decode_step(server, prompt):
 def prefix(folder, _):
     suffix = 8  # tokens of " other question N?"
     with serving(folder) as server:
-        before = metrics(server)["pagoda_computed_tokens_total"]
+        before = server.metrics()["pagoda_computed_tokens_total"]
         row = load(server, "prefix", "--words", 1500, "--repeat", 9)
-        computed = metrics(server)["pagoda_computed_tokens_total"] - before
+        computed = server.metrics()["pagoda_computed_tokens_total"] - before
         cold = row["prompt_tokens"] / row["requests"]
         decode = decode_step(server, "river stone market garden " * 375)
         show(decode_step_s=decode, computed_rows=computed, **row)
@@ -128,13 +104,13 @@ def replay(folder, _):
     work = ("--requests", 16, "--words", 1200, "--out", 4, "--seed", 7)
     with serving(folder, *flags) as server:
         cold = load(server, "replay", *work, texts=folder / "cold")
-        wait_written(server)
+        server.wait_written(timeout=120)
         show(**cold)
     with serving(folder, *flags) as server:
         assert server.wait_metric("pagoda_kv_ssd_scan_done", 1)
-        before = metrics(server)
+        before = server.metrics()
         warm = load(server, "replay", *work, texts=folder / "warm")
-        after = metrics(server)
+        after = server.metrics()
         name = "pagoda_kv_ssd_read_bytes_total"
         n_bytes = after[name] - before[name]
         # The rate of the reads of this run, from the blocks' own times: several run at once.
@@ -155,7 +131,7 @@ def multiturn(folder, options):
     # The working set: what a server with room for all holds at the end.
     with serving(folder, "--kv-cache-memory-bytes", "3GiB") as server:
         load(server, "multiturn", *work)
-        values = metrics(server)
+        values = server.metrics()
         n_blocks = values['pagoda_kv_tier_blocks{tier="device"}']
     pool = int(n_blocks / 4) * 368_640
     show(working_set_blocks=n_blocks, pool_mib=pool / MIB)
@@ -165,9 +141,9 @@ def multiturn(folder, options):
                         ("with", ("--kv-host-size", str(2 * pool), "--kv-ssd-path",
                                   str(folder / "kv"), *SSD))):
         with serving(folder, *small, *flags) as server:
-            before = metrics(server)
+            before = server.metrics()
             row = load(server, "multiturn", *work)
-            values = metrics(server)
+            values = server.metrics()
             computed = (values["pagoda_computed_tokens_total"]
                         - before["pagoda_computed_tokens_total"] - row["output_tokens"])
             rows[name] = row | {"computed": computed}
@@ -206,7 +182,7 @@ def restore(folder, options):
     flags = ("--kv-ssd-path", str(folder / "kv"), *SSD, "--kv-cache-memory-bytes", "700MiB")
     with serving(folder, *flags) as server:
         ttfts(server, prompts, 0)
-        wait_written(server)
+        server.wait_written(timeout=120)
     policies = ("restore", "recompute", "auto")
     table = []
     for rate in options.rates:

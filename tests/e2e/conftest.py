@@ -89,12 +89,14 @@ class Server:
         assert done or "error" in events[-1]
         return events
 
+    def metrics(self):
+        """All values of /metrics by series, labels included in the name."""
+        text = requests.get(self.url + "/metrics", timeout=10).text
+        series = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, value in series}
+
     def metric(self, name):
-        """The value of a series as /metrics has it, labels included in the name."""
-        for line in requests.get(self.url + "/metrics", timeout=10).text.splitlines():
-            if line.startswith(name + " "):
-                return float(line.rsplit(" ", 1)[1])
-        raise KeyError(name)
+        return self.metrics()[name]
 
     def wait_metric(self, name, value, timeout=10):
         end = time.monotonic() + timeout
@@ -103,6 +105,19 @@ class Server:
                 return True
             time.sleep(0.02)
         return False
+
+    def wait_written(self, timeout=30):
+        """Until all that was committed lies on the SSD."""
+        end = time.monotonic() + timeout
+        while True:
+            # The device is asked again: an answer is out before its last block is shown.
+            values = self.metrics()
+            blocks = {tier: values[f'pagoda_kv_tier_blocks{{tier="{tier}"}}']
+                      for tier in ("device", "ssd")}
+            if blocks["ssd"] == blocks["device"] > 0:
+                return
+            assert time.monotonic() < end, blocks
+            time.sleep(0.02)
 
 
 class Terminal:

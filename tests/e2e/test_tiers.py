@@ -35,19 +35,6 @@ def ssd_flags(folder, *more):
             "--kv-cache-memory-bytes", "100MiB", *more)
 
 
-def wait_written(server):
-    """Until all that was committed lies on the SSD."""
-    end = time.monotonic() + 30
-    while True:
-        # The device is asked again: an answer is out before its last block is shown.
-        blocks = {tier: server.metric(f'pagoda_kv_tier_blocks{{tier="{tier}"}}')
-                  for tier in ("device", "ssd")}
-        if blocks["ssd"] == blocks["device"] > 0:
-            return
-        assert time.monotonic() < end, blocks
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def cold(server):
     """The answers without any cache of theirs."""
@@ -62,7 +49,7 @@ def test_found_again_after_a_restart(start, tmp_path, cold):
     answer, where = ask(first, text)
     assert answer == cold(text) and where["computed"] > 100
     assert ask(first, text, cache_salt="mine")[1]["device"] == 0
-    wait_written(first)
+    first.wait_written()
     first.stop()
     assert all(os.stat(file).st_mode & 0o777 == 0o600 for file in (tmp_path / "kv").iterdir())
     again = start(*ssd_flags(tmp_path / "kv"))
@@ -88,7 +75,7 @@ def test_damage_is_computed_again(start, tmp_path, cold):
     text = prompt(2)
     first = start(*ssd_flags(tmp_path / "kv"))
     answer, _ = ask(first, text)
-    wait_written(first)
+    first.wait_written()
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     for file in (tmp_path / "kv").glob("segment-*"):
@@ -105,7 +92,7 @@ def test_another_identity_finds_nothing(start, tmp_path, cold):
     text = prompt(3)
     first = start(*ssd_flags(tmp_path / "kv"))
     answer, _ = ask(first, text)
-    wait_written(first)
+    first.wait_written()
     first.stop()
     for flags in (("--block-size", "32"), ("--kernels", "portable")):
         other = start(*ssd_flags(tmp_path / "kv", *flags))
@@ -134,7 +121,7 @@ def test_policies(start, tmp_path):
     text = prompt(4)
     first = start(*ssd_flags(tmp_path / "kv"))
     answer, _ = ask(first, text)
-    wait_written(first)
+    first.wait_written()
     first.stop()
     never = start(*ssd_flags(tmp_path / "kv", "--kv-restore-policy", "recompute"))
     assert never.wait_metric("pagoda_kv_ssd_scan_done", 1)
@@ -241,7 +228,7 @@ def written(start, tmp_path):
     server = start(*ssd_flags(folder))
     ask(server, prompt(31))
     ask(server, prompt(32), cache_salt="mine")
-    wait_written(server)
+    server.wait_written()
     server.stop()
     return folder
 
@@ -300,7 +287,7 @@ def test_folders_that_kv_refuses(start, tmp_path):
     folder = tmp_path / "kv"
     server = start(*ssd_flags(folder))
     answer, _ = ask(server, prompt(33))
-    wait_written(server)
+    server.wait_written()
     for arguments in (("inspect",), ("inspect", "--json"), ("verify",), ("purge", "--yes")):
         said = kv_sentence(1, *arguments, folder)
         assert said == f"pagoda: {folder}: a server has this folder open; stop it first"

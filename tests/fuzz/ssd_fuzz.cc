@@ -20,48 +20,12 @@
 #include "cache/ssd_admin.h"
 #include "cache/ssd_segment.h"
 #include "cache/ssd_tier.h"
+#include "tests/unit/cache/ssd_blocks.h"
 
 namespace pagoda::cache {
 namespace {
 
-constexpr int32_t kTokens = 16;
-constexpr int64_t kBlockBytes = 6000;
 constexpr int32_t kBlocks = 12;
-constexpr int64_t kSegmentBytes = 30 * base::kDiskAlign;
-
-std::vector<uint8_t> block_of_id(int32_t id) {
-  std::vector<uint8_t> block(static_cast<size_t>(kBlockBytes));
-  for (size_t i = 0; i < block.size(); ++i) {
-    block[i] = static_cast<uint8_t>(static_cast<size_t>(id) * 31 + i * 7);
-  }
-  return block;
-}
-
-BlockKey key_of(int32_t id) {
-  BlockKey key{};
-  std::memcpy(key.data(), &id, sizeof id);
-  return key;
-}
-
-BlockRecord record_of(int32_t id) {
-  BlockRecord record;
-  record.key = key_of(id);
-  record.parent = key_of(id - 1);
-  record.tokens.assign(static_cast<size_t>(kTokens), id);
-  return record;
-}
-
-SsdTierOptions options() {
-  SsdTierOptions options;
-  options.folder = "kv";
-  options.capacity_bytes = 8 * kSegmentBytes;
-  options.daily_bytes = int64_t{1} << 40;
-  options.reserve_bytes = 0;
-  options.segment_bytes = kSegmentBytes;
-  options.block_bytes = kBlockBytes;
-  options.block_size = kTokens;
-  return options;
-}
 
 struct Folder {
   base::FakeClock clock;
@@ -69,7 +33,7 @@ struct Folder {
   base::PumpedIoQueue queue;
 
   std::unique_ptr<SsdTier> open() {
-    auto tier = SsdTier::open(options(), disk, queue, clock);
+    auto tier = SsdTier::open(test_options(), disk, queue, clock);
     if (!tier.ok()) return nullptr;
     queue.pump_all();
     return *std::move(tier);
@@ -82,8 +46,8 @@ struct Folder {
     std::unique_ptr<SsdTier> tier = open();
     CHECK(tier != nullptr);
     for (int32_t id = 0; id < kBlocks; ++id) {
-      const std::vector<uint8_t> block = block_of_id(id);
-      tier->put(record_of(id), block, [](const absl::Status& status) { CHECK(status.ok()); });
+      const std::vector<uint8_t> block = test_block(id);
+      tier->put(test_record(id), block, [](const absl::Status& status) { CHECK(status.ok()); });
       queue.pump_all();
     }
     close(std::move(tier));
@@ -117,9 +81,9 @@ struct Folder {
     std::vector<uint8_t> bytes(static_cast<size_t>(8 * base::kDiskAlign));
     encode_segment_header({1, 0}, std::span(bytes).first(size_t{base::kDiskAlign}));
     SsdRecord record;
-    record.block = record_of(1);
+    record.block = test_record(1);
     record.offset = base::kDiskAlign;
-    record.data_bytes = kBlockBytes;
+    record.data_bytes = kTestBlockBytes;
     const std::span<uint8_t> header =
         std::span(bytes).subspan(size_t{base::kDiskAlign}, size_t{base::kDiskAlign});
     encode_record_header(record, 1, header);
@@ -137,14 +101,14 @@ void look(Folder& folder) {
   if (tier == nullptr) return;
   for (const BlockRecord& record : tier->take_found()) CHECK(tier->contains(record.key));
   for (int32_t id = 0; id < kBlocks; ++id) {
-    std::vector<uint8_t> into(static_cast<size_t>(kBlockBytes));
-    tier->get(key_of(id), into, [&](const absl::Status& status) {
-      if (status.ok()) CHECK(into == block_of_id(id));
+    std::vector<uint8_t> into(static_cast<size_t>(kTestBlockBytes));
+    tier->get(test_key(id), into, [&](const absl::Status& status) {
+      if (status.ok()) CHECK(into == test_block(id));
     });
     folder.queue.pump_all();
   }
-  tier->drop(key_of(1));
-  tier->drop_salt({});
+  tier->drop(test_key(1));
+  tier->drop_salt(test_salt(0));
   folder.close(std::move(tier));
   (void)inspect_ssd(folder.disk, "kv");
   (void)verify_ssd(folder.disk, "kv");

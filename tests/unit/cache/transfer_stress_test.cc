@@ -126,7 +126,7 @@ class Stress {
     EXPECT_EQ(free_.size(), static_cast<size_t>(kBlocks));
     EXPECT_LE(tiers_.most_gets(), kOptions.restore_window);
     const TransferStats stats = engine_.stats();
-    EXPECT_EQ(stats.n_restores_waiting + stats.n_restores_running, 0);
+    EXPECT_EQ(stats.n_restores_waiting() + stats.n_restores_running, 0);
     EXPECT_EQ(stats.n_offloads_waiting + stats.n_offloads_running, 0);
     int64_t n_told = 0;
     for (const TransferStats::OneTier& tier : stats.tiers) {

@@ -140,7 +140,7 @@ TEST_F(TransferTest, TakenBackBlocksAreNotTold) {
   EXPECT_EQ(engine->take_back(id, 3), 3);
   EXPECT_EQ(engine->n_waiting(id), 1);
   EXPECT_TRUE(engine->append(id, blocks_of(7, 1)));
-  EXPECT_EQ(engine->stats().n_restores_waiting, 2);
+  EXPECT_EQ(engine->stats().n_restores_waiting(), 2);
   answer_all();
   const std::vector<TransferDone> done = engine->poll();
   Numbers indices;
