@@ -60,6 +60,18 @@ class Server:
                 self.process.wait()
         self.log_file.close()
 
+    def rss_bytes(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(s.split()[1]) for s in status if s.startswith("VmRSS")) * 1024
+
+    def rss_at_rest(self):
+        """Once it no longer changes: the KV pool is touched in the background."""
+        before = 0
+        while before != (now := self.rss_bytes()):
+            before = now
+            time.sleep(0.3)
+        return now
+
     # Requests.
     def post(self, path, body, **options):
         return requests.post(self.url + path, json=body, timeout=60, **options)

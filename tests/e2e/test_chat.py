@@ -316,14 +316,10 @@ def test_edge_values_of_sampling(server):
 
 def test_deep_nesting(start):
     """Bodies and texts in them nested 100,000 deep are refused; 60 levels pass."""
-    server = start("--kv-cache-memory-bytes", "64MiB")  # touched at once, so memory is at rest
+    server = start("--kv-cache-memory-bytes", "64MiB")
 
     def post(body):
         return requests.post(server.url + "/v1/chat/completions", data=body, timeout=30)
-
-    def memory():
-        status = open(f"/proc/{server.process.pid}/status").read()
-        return int(status.split("VmRSS:")[1].split()[0])
 
     deep = "[" * 100_000 + "0" + "]" * 100_000
     call = '{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":%s}}]}'
@@ -333,11 +329,11 @@ def test_deep_nesting(start):
               '{"messages":[%s,%s]}' % (plain, call % json.dumps('{"a":%s}' % deep))]
     for body in bodies:
         assert post(body).status_code == 400
-    before = memory()
+    before = server.rss_at_rest()
     for _ in range(100):
         for body in bodies:
             assert post(body).status_code == 400
-    assert memory() - before < 16 * 1024, "kB more after 300 refused bodies"
+    assert server.rss_bytes() - before < 16 << 20, "bytes more after 300 refused bodies"
     shallow = "[" * 60 + "0" + "]" * 60
     assert post('{"messages":[%s],"max_tokens":1,"x":%s}' % (plain, shallow)).status_code == 200
     arguments = json.dumps('{"a":%s}' % shallow)

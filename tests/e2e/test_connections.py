@@ -31,11 +31,6 @@ def n_descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def rss_bytes(server):
-    with open(f"/proc/{server.process.pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024
-
-
 def eventually(condition, timeout=20):
     end = time.monotonic() + timeout
     while not condition():
@@ -78,16 +73,15 @@ def ask(connection):
 
 def test_ten_thousand_idle_connections(start):
     raise_descriptors(N_IDLE + SPARE_DESCRIPTORS)
-    # A small pool, which has been touched by the time a completion is answered.
     server = start("--kv-cache-memory-bytes", "32MiB")
     server.complete(prompt="x", max_tokens=20, ignore_eos=True)
-    descriptors, memory = n_descriptors(server), rss_bytes(server)
+    descriptors, memory = n_descriptors(server), server.rss_at_rest()
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(connect(server)) for _ in range(N_IDLE)]
         for connection in idle:
             ask(connection)
         assert n_descriptors(server) > N_IDLE
-        each = (rss_bytes(server) - memory) / N_IDLE
+        each = (server.rss_bytes() - memory) / N_IDLE
         print(f"{N_IDLE} idle connections: {each:.0f} bytes of memory each")
         assert each < MAX_IDLE_BYTES
         assert requests.get(server.url + "/health").status_code == 200

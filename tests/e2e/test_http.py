@@ -414,13 +414,7 @@ def small_stacks():
     resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
 
 
-def rss_bytes(server):
-    with open(f"/proc/{server.process.pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024
-
-
 def check_deep_nesting(start):
-    # A small pool, all of which is touched by the time memory is looked at.
     server = start("--kv-cache-memory-bytes", "32MiB")
     bodies = list(nested_bodies())
     begin = None
@@ -431,8 +425,8 @@ def check_deep_nesting(start):
                 assert answer.status_code == 400, (body[:60], answer.text)
                 assert answer.json()["error"]["type"] == "invalid_request_error"
             if i == len(bodies):
-                begin = rss_bytes(server)
-    assert rss_bytes(server) - begin < MAX_GROWTH
+                begin = server.rss_at_rest()
+    assert server.rss_bytes() - begin < MAX_GROWTH
     assert server.complete(prompt="x", max_tokens=1)
     for value in ("[" * 60 + "]" * 60, '{"a":' * 60 + "0" + "}" * 60):
         body = '{"prompt": "x", "max_tokens": 1, "y": ' + value + "}"
