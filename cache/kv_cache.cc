@@ -73,6 +73,7 @@ PrefixLease KvCache::acquire(const CacheScope& scope, std::span<const int32_t> t
                              UseCache use) {
   const int32_t most = use == UseCache::kNo ? 0 : max_hit_ordinals(tokens);
   std::unique_ptr<LeaseState> state = lock_path(scope, tokens, most);
+  state->is_running = true;
   if (config_.prefix_caching) {
     promise(*state, tokens);
     if (use != UseCache::kNo) copy_partial(*state, tokens);

@@ -187,7 +187,8 @@ class KvCache {
   // Before each step, with what the sequence has computed: moves the place where front and restore
   // meet if one of them is ahead.
   void rebalance(PrefixLease& lease, std::span<const int32_t> tokens, int32_t computed_len);
-  // What landed was taken: pending() is over. Tokens of it by tier; hits if `use` is kYes.
+  // What landed was taken: pending() is over. Tokens of it by tier; hits if `use` is kYes, and not
+  // before adopt() where restore_early() has made the lease.
   std::array<int32_t, 3> finish_restore(PrefixLease& lease, UseCache use);
   // Takes in what transfers have done since the last call. True when there was something.
   bool poll();
@@ -213,9 +214,11 @@ class KvCache {
   // Takes off the device what has a copy below and nobody uses, and off the host tier, where
   // `host_too`, what lies on the SSD; how many blocks.
   int32_t free_path(const CacheScope& scope, std::span<const int32_t> tokens, bool host_too);
-  // Erases the path from every tier as far up as it is not shared or in use; how many blocks left
-  // the device.
-  int32_t drop_path(const CacheScope& scope, std::span<const int32_t> tokens);
+  // Erases the path from every tier as far up as it is not shared or in use.
+  void drop_path(const CacheScope& scope, std::span<const int32_t> tokens);
+  // Erases all that is kept under a salt, in every tier. False: a request, a pin or a copy that is
+  // under way uses some of it, which stays.
+  bool drop_salt(const std::string& salt);
   // Everything that nobody uses, in every tier.
   void reset();
   // Keeps the path longer, or less long, than others: 0 … 100.
@@ -287,6 +290,7 @@ class KvCache {
   void place_host_copies();
   bool take_index();  // true: there was something
   void drop_from_host(std::span<const BlockKey> keys);
+  void let_go(const RadixTree::Dropped& dropped);
   void on_restored(const TransferDone& done);
   void on_offloaded(const TransferDone& done);
   void cut_restore(LeaseState& state, int32_t ordinal);

@@ -60,18 +60,34 @@ int32_t KvCache::free_path(const CacheScope& scope, std::span<const int32_t> tok
   return static_cast<int32_t>(freed.size() + dropped.size());
 }
 
-int32_t KvCache::drop_path(const CacheScope& scope, std::span<const int32_t> tokens) {
-  std::vector<BlockId> freed;
-  std::vector<BlockKey> dropped;
+void KvCache::let_go(const RadixTree::Dropped& dropped) {
+  leave(TierKind::kDevice, dropped.blocks.size());
+  leave(TierKind::kHost, dropped.host.size());
+  leave(TierKind::kSsd, dropped.ssd.size());
+  free_blocks(dropped.blocks);
+  drop_from_host(dropped.host);
+}
+
+void KvCache::drop_path(const CacheScope& scope, std::span<const int32_t> tokens) {
+  RadixTree::Dropped dropped;
   cause_ = Cause::kDropped;
-  tree_.drop_path(scope, tokens, freed, dropped);
-  leave(TierKind::kDevice, freed.size());
-  free_blocks(freed);
-  drop_from_host(dropped);
-  for (const BlockKey& key : dropped) {
-    if (config_.tiers.ssd != nullptr) config_.tiers.ssd->drop(key);
-  }
-  return static_cast<int32_t>(freed.size());
+  tree_.drop_path(scope, tokens, dropped);
+  let_go(dropped);
+  for (const BlockKey& key : dropped.ssd) config_.tiers.ssd->drop(key);
+}
+
+bool KvCache::drop_salt(const std::string& salt) {
+  RadixTree::Dropped dropped;
+  cause_ = Cause::kDropped;
+  const bool all = tree_.drop_salt(salt, dropped);
+  let_go(dropped);
+  if (config_.tiers.ssd == nullptr) return all;
+  // What the scan has found of it must not enter the tree after this.
+  const base::Digest128 digest = salt_digest(salt);
+  std::ranges::move(config_.tiers.ssd->take_found(), std::back_inserter(found_));
+  std::erase_if(found_, [&](const BlockRecord& record) { return record.salt == digest; });
+  config_.tiers.ssd->drop_salt(digest);
+  return all;
 }
 
 void KvCache::reset() {

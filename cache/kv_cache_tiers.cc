@@ -30,13 +30,16 @@ void KvCache::copy_down(NodeId end, int32_t from_ordinal, bool is_reuse) {
   if (tiers.host != nullptr)
     offload(end, tree_.without_copy(end, TierKind::kHost, 0), TierKind::kHost);
   if (tiers.ssd == nullptr) return;
-  const bool wanted = is_reuse
-                          ? tiers.ssd_write != SsdWrite::kEvict
-                          : tiers.ssd_write == SsdWrite::kEager ||
-                                (tiers.ssd_write == SsdWrite::kAuto && tiers.ssd->has_budget());
-  if (wanted) {
-    offload(end, tree_.without_copy(end, TierKind::kSsd, from_ordinal), TierKind::kSsd);
+  const bool wanted =
+      is_reuse ? tiers.ssd_write != SsdWrite::kEvict
+               : tiers.ssd_write == SsdWrite::kEager || tiers.ssd_write == SsdWrite::kAuto;
+  if (!wanted) return;
+  std::vector<BlockAbove> blocks = tree_.without_copy(end, TierKind::kSsd, from_ordinal);
+  if (!is_reuse && tiers.ssd_write == SsdWrite::kAuto && !tiers.ssd->has_budget()) {
+    counts_.n_offloads_skipped += std::ssize(blocks);  // they wait for their second use
+    return;
   }
+  offload(end, std::move(blocks), TierKind::kSsd);
 }
 
 void KvCache::offload(NodeId end, std::vector<BlockAbove> blocks, TierKind to) {
@@ -176,7 +179,13 @@ PrefixLease KvCache::restore_early(const CacheScope& scope, std::span<const int3
 void KvCache::adopt(PrefixLease& lease, std::span<const int32_t> tokens, UseCache use) {
   LeaseState& state = *lease.state_;
   promise(state, tokens);
-  if (use == UseCache::kYes) counts_.n_hit_tokens += state.ready_len;
+  state.is_running = true;
+  if (use == UseCache::kYes) {
+    counts_.n_hit_tokens += state.ready_len;
+    for (size_t tier = 0; tier < state.came_early.size(); ++tier) {
+      counts_.n_restored_tokens[tier] += state.came_early[tier];
+    }
+  }
   if (state.n_tree > 0) copy_down(state.end, 0, true);
   // From here on the front may take over.
   if (state.restore) state.restore->may_move = config_.tiers.restore_policy == RestorePolicy::kAuto;
@@ -353,7 +362,11 @@ std::array<int32_t, 3> KvCache::finish_restore(PrefixLease& lease, UseCache use)
   counts_.predicted_s += restore.predicted_s;
   counts_.actual_s += static_cast<double>(clock_->now_us() - restore.begin_us) * 1e-6;
   for (size_t tier = 0; tier < n_blocks.size(); ++tier) {
-    if (use == UseCache::kYes) counts_.n_restored_tokens[tier] += n_tokens[tier];
+    if (!state.is_running) {
+      state.came_early[tier] += n_tokens[tier];
+    } else if (use == UseCache::kYes) {
+      counts_.n_restored_tokens[tier] += n_tokens[tier];
+    }
     if (n_blocks[tier] == 0) continue;
     const int64_t width =
         std::min<int64_t>(TransferOptions().restore_window, std::ssize(restore.items));
@@ -373,7 +386,6 @@ void KvCache::observe_prefill(int32_t position, int32_t n_rows, int64_t us) {
 
 bool KvCache::poll() {
   if (!has_tiers()) return false;
-  const bool found = take_index();
   const std::vector<TransferDone> all = config_.tiers.transfer->poll();
   for (const TransferDone& done : all) {
     if (done.is_restore) {
@@ -382,6 +394,8 @@ bool KvCache::poll() {
       on_offloaded(done);
     }
   }
+  // After those: what was damaged is told there as such, and here only as lost.
+  const bool found = take_index();
   if (config_.tiers.host != nullptr) place_host_copies();
   if (config_.tiers.ssd_write == SsdWrite::kEvict) write_before_eviction();
   return found || !all.empty();

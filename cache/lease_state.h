@@ -1,6 +1,7 @@
 // What is behind a PrefixLease; of KvCache's files alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -52,7 +53,9 @@ struct PrefixLease::State {
   std::vector<int32_t> promised;  // the tokens up to promised_end
   std::vector<BlockCopy> copies;
   std::optional<LeaseRestore> restore;
-  size_t index = 0;  // in KvCache::leases_
+  bool is_running = false;              // no longer held for one that waits, or for nobody
+  std::array<int32_t, 3> came_early{};  // tokens before that, by TierKind: no hits yet
+  size_t index = 0;                     // in KvCache::leases_
 };
 
 }  // namespace pagoda::cache

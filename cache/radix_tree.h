@@ -133,10 +133,18 @@ class RadixTree {
 
   // Called with the key of each block (of group 0) whose last copy goes.
   void on_gone(std::function<void(const BlockKey&)> fn) { on_gone_ = std::move(fn); }
+  // What the tree has let go of, for the caller to free and to erase.
+  struct Dropped {
+    std::vector<BlockId> blocks;  // on the device
+    std::vector<BlockKey> host;   // of copies there
+    std::vector<BlockKey> ssd;
+  };
   // Takes a path's end out of every tier, as far up as nothing else is kept behind it and nobody
-  // uses it: its blocks on the device go to `freed`, the keys of copies below to `dropped`.
-  void drop_path(const CacheScope& scope, std::span<const int32_t> tokens,
-                 std::vector<BlockId>& freed, std::vector<BlockKey>& dropped);
+  // uses it.
+  void drop_path(const CacheScope& scope, std::span<const int32_t> tokens, Dropped& dropped);
+  // Takes all that is kept under a salt, with any adapter, out of every tier; what somebody uses
+  // stays on the device, and then the answer is false.
+  bool drop_salt(const std::string& salt, Dropped& dropped);
   // Where `tokens` leave what is kept in the scope (in tokens, not only whole blocks), and up to
   // `most` tokens that are kept there instead.
   struct Parting {
@@ -267,6 +275,11 @@ class RadixTree {
   void pop_ordinal(NodeId id);
   // Takes off what lies nowhere and nobody needs, from the node's end and upwards.
   void trim(NodeId id);
+  // Of one node; in the host tier nothing may lie behind it any more.
+  void drop_copies(NodeId id, Dropped& dropped);
+  void drop_blocks(NodeId id, Dropped& dropped);
+  // The node and all below it, parents first.
+  std::vector<NodeId> subtree(NodeId id) const;
   void index_blocks(NodeId id, int32_t from);
   void unindex_blocks(NodeId id, int32_t from, int32_t to);
   void attach(const BlockKey& parent, BlockRecord record);

@@ -82,15 +82,10 @@ void RadixTree::clear_host(NodeId id, int32_t ordinal, std::vector<BlockKey>& dr
 }
 
 void RadixTree::drop_host_from(NodeId id, int32_t ordinal, std::vector<BlockKey>& dropped) {
-  std::vector<NodeId> below = {id};
+  const std::vector<NodeId> below = subtree(id);
   for (size_t i = 0; i < below.size(); ++i) {
-    const NodeId node = below[i];
-    for (auto it = children_.lower_bound(ChildKey{node, {}});
-         it != children_.end() && at(*it).parent == node; ++it) {
-      below.push_back(*it);
-    }
-    for (int32_t n = i == 0 ? ordinal : 0; n < n_ordinals(at(node)); ++n) {
-      clear_host(node, n, dropped);
+    for (int32_t n = i == 0 ? ordinal : 0; n < n_ordinals(at(below[i])); ++n) {
+      clear_host(below[i], n, dropped);
     }
   }
   // Children before parents.
@@ -216,8 +211,38 @@ void RadixTree::forget_orphan(const BlockKey& key) {
   }
 }
 
+std::vector<NodeId> RadixTree::subtree(NodeId id) const {
+  std::vector<NodeId> all = {id};
+  for (size_t i = 0; i < all.size(); ++i) {
+    const NodeId parent = all[i];
+    for (auto it = children_.lower_bound(ChildKey{parent, {}});
+         it != children_.end() && at(*it).parent == parent; ++it) {
+      all.push_back(*it);
+    }
+  }
+  return all;
+}
+
+void RadixTree::drop_copies(NodeId id, Dropped& dropped) {
+  Node& node = at(id);
+  for (size_t i = 0; i < node.copies.size(); ++i) {
+    if ((node.copies[i] & bit(TierKind::kHost)) != 0) dropped.host.push_back(node.keys[i]);
+    if ((node.copies[i] & bit(TierKind::kSsd)) != 0) dropped.ssd.push_back(node.keys[i]);
+    node.copies[i] = 0;
+  }
+  n_on_[static_cast<size_t>(TierKind::kSsd)] -= std::exchange(node.n_on_ssd, 0);
+  if (node.n_on[kHost] > 0) set_n_on(id, kHost, 0);
+}
+
+void RadixTree::drop_blocks(NodeId id, Dropped& dropped) {
+  Node& node = at(id);
+  dropped.blocks.insert(dropped.blocks.end(), node.blocks.begin(), node.blocks.end());
+  node.blocks.clear();
+  if (node.n_on[kDevice] > 0) set_n_on(id, kDevice, 0);
+}
+
 void RadixTree::drop_path(const CacheScope& scope, std::span<const int32_t> tokens,
-                          std::vector<BlockId>& freed, std::vector<BlockKey>& dropped) {
+                          Dropped& dropped) {
   const NodeId* root = find_root(scope);
   if (root == nullptr) return;
   NodeId id = *root;
@@ -226,19 +251,39 @@ void RadixTree::drop_path(const CacheScope& scope, std::span<const int32_t> toke
   });
   while (!is_root(id) && at(id).n_children == 0 && at(id).n_locks == 0) {
     const NodeId parent = at(id).parent;
-    freed.insert(freed.end(), at(id).blocks.begin(), at(id).blocks.end());
-    at(id).blocks.clear();
-    for (size_t i = 0; i < at(id).copies.size(); ++i) {
-      if (at(id).copies[i] != 0) dropped.push_back(at(id).keys[i]);
-      at(id).copies[i] = 0;
-    }
-    n_on_[static_cast<size_t>(TierKind::kSsd)] -= std::exchange(at(id).n_on_ssd, 0);
-    if (at(id).n_on[kDevice] > 0) set_n_on(id, kDevice, 0);
-    if (at(id).n_on[kHost] > 0) set_n_on(id, kHost, 0);
+    drop_copies(id, dropped);
+    drop_blocks(id, dropped);
     trim(id);  // the parents too, where they hold nothing else
     if (!at(parent).alive) return;
     id = parent;
   }
+}
+
+bool RadixTree::drop_salt(const std::string& salt, Dropped& dropped) {
+  std::vector<NodeId> roots;
+  for (const auto& [scope, root] : roots_) {
+    if (scope.first == salt) roots.push_back(root);
+  }
+  bool all = true;
+  for (const NodeId root : roots) {
+    all &= at(root).n_locks == 0;
+    const std::vector<NodeId> nodes = subtree(root);
+    for (size_t i = nodes.size(); i-- > 1;) {
+      const NodeId id = nodes[i];
+      if (!at(id).alive) continue;  // it went with its last child
+      drop_copies(id, dropped);
+      if (at(id).n_locks > 0) continue;
+      drop_blocks(id, dropped);
+      trim(id);
+    }
+  }
+  const base::Digest128 digest = salt_digest(salt);
+  absl::erase_if(orphans_, [&](auto& waiting) {
+    n_orphans_ -= std::erase_if(waiting.second,
+                                [&](const BlockRecord& record) { return record.salt == digest; });
+    return waiting.second.empty();
+  });
+  return all;
 }
 
 std::optional<RadixTree::Parting> RadixTree::parting(const CacheScope& scope,

@@ -246,6 +246,20 @@ absl::Status SessionTable::drop(const SessionKey& key) {
   return absl::OkStatus();
 }
 
+bool SessionTable::drop_salt(const std::string& salt) {
+  std::vector<SessionKey> idle;
+  for (auto it = keys_.lower_bound({salt, ""}); it != keys_.end() && it->salt == salt; ++it) {
+    if (lookup(*it)->n_active == 0) idle.push_back(*it);
+  }
+  for (const SessionKey& key : idle) {
+    Session& session = *lookup(key);
+    cache_.release(std::move(session.pin));
+    cache_.release(std::move(session.coming_up));
+    forget(key);
+  }
+  return cache_.drop_salt(salt);
+}
+
 void SessionTable::forget(const SessionKey& key) {
   const auto it = sessions_.find(key);
   Session& session = *it->second;

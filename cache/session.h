@@ -100,6 +100,9 @@ class SessionTable {
   absl::Status offload(const SessionKey& key);
   // Erases what only it has, in every tier, and forgets it. kFailedPrecondition: it is active.
   absl::Status drop(const SessionKey& key);
+  // Erases all that is kept under a salt, of any session or none, and forgets its sessions that are
+  // not active. False: a request or a copy under way uses some of it, which stays. Idempotent.
+  bool drop_salt(const std::string& salt);
 
  private:
   struct Session {

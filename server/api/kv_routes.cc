@@ -179,7 +179,9 @@ absl::StatusOr<std::optional<std::string>> query_value(std::string_view query,
     query = rest;
     const auto [key, text] = cut(part, '=');
     if (key != name) continue;
-    auto value = percent_decoded(text);
+    std::string spaced(text);  // as HTML forms and their libraries write a space
+    std::ranges::replace(spaced, '+', ' ');
+    auto value = percent_decoded(spaced);
     if (!value) return base::invalid_argument("the query's {} is not percent-encoded right", name);
     return value;
   }
@@ -266,14 +268,32 @@ void change_session(Context& context, const Exchange& exchange, bool is_delete) 
           return respond_error(
               asker, base::status_error(absl::StatusCode::kNotFound,
                                         "no session \"{}\" is known since the server started, and "
-                                        "nothing was erased; POST /v1/kv/reset erases all that is "
-                                        "kept",
+                                        "nothing was erased; DELETE /v1/kv/salts?salt= erases all "
+                                        "of a salt, and POST /v1/kv/reset all that is kept",
                                         asked.id));
         }
         if (!status.ok()) return respond_error(asker, status);
         const auto view = sessions.find(*key);
         respond_json(asker, view ? session_json(*view) : Json{{"id", asked.id}, {"deleted", true}});
       });
+}
+
+// A salt is a secret of its user's, so it comes in the query of the admin listener, never in a path
+// that is logged.
+void drop_salt(Context& context, const Exchange& exchange) {
+  auto salt = query_value(exchange->request().query, "salt");
+  if (!salt.ok()) return respond_error(exchange, salt.status());
+  if (!*salt) {
+    return respond_error(
+        exchange,
+        base::invalid_argument("name what to erase with ?salt=, which may be empty for what "
+                               "has no cache_salt"));
+  }
+  ask_engine(context, exchange,
+             [name = **std::move(salt)](const Exchange& asker, KvCache&, SessionTable& sessions) {
+               const bool all = sessions.drop_salt(name);
+               respond_json(asker, {{"salt", name}, {"erased", all}, {"in_use", !all}});
+             });
 }
 
 void list_sessions(Context& context, const Exchange& exchange) {
@@ -384,6 +404,7 @@ std::shared_ptr<const http::Router> make_admin_router(Context& context, std::str
   });
   add("GET", "/v1/kv/stats",
       [&context](const Exchange& e) { respond_json(e, stats_json(context.engine.stats())); });
+  add("DELETE", "/v1/kv/salts", [&context](const Exchange& e) { drop_salt(context, e); });
   add("POST", "/v1/kv/reset", [&context](const Exchange& e) {
     ask_engine(context, e, [](const Exchange& asker, KvCache& cache, SessionTable&) {
       cache.reset();

@@ -12,7 +12,8 @@
 namespace pagoda::engine {
 namespace {
 
-constexpr std::chrono::milliseconds kIndexPoll{2};
+constexpr int64_t kIndexPollUs = 2000;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 double seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
@@ -165,14 +166,20 @@ void Engine::wait_for_work(std::unique_lock<std::mutex>& lock) {
     return inbox_.stopping || !inbox_.requests.empty() || !inbox_.cancels.empty() ||
            inbox_.drain_due || inbox_.woken || !inbox_.tasks.empty() || !inbox_.abort.ok();
   };
-  if (cache_.is_indexing()) {
-    wake_.wait_for(lock, kIndexPoll, has_input);
-  } else if (sessions_.next_due_us() == std::numeric_limits<int64_t>::max()) {
-    wake_.wait(lock, has_input);
-  } else {
-    const int64_t us = std::max<int64_t>(sessions_.next_due_us() - clock_.now_us(), 0);
-    wake_.wait_for(lock, std::chrono::microseconds(us), has_input);
+  int64_t due_us = std::min(sessions_.next_due_us(), first_deadline_us());
+  if (cache_.is_indexing()) due_us = std::min(due_us, clock_.now_us() + kIndexPollUs);
+  if (due_us == kNever) return wake_.wait(lock, has_input);
+  const int64_t us = std::max<int64_t>(due_us - clock_.now_us(), 0);
+  wake_.wait_for(lock, std::chrono::microseconds(us), has_input);
+}
+
+int64_t Engine::first_deadline_us() const {
+  int64_t first_us = kNever;
+  for (const auto& [id, sequence] : sequences_) {
+    const int64_t deadline_us = sequence->request().deadline_us;
+    if (deadline_us != 0) first_us = std::min(first_us, deadline_us);
   }
+  return first_us;
 }
 
 bool Engine::step() {
@@ -271,6 +278,7 @@ void Engine::finish_all(std::vector<SeqId> ids, const absl::Status& why) {
 // Ends what is past its deadline. True when there was something.
 bool Engine::expire() {
   const int64_t now_us = clock_.now_us();
+  if (now_us < first_deadline_us()) return false;
   std::vector<SeqId> late;
   for (const std::vector<Sequence*>* list : {&waiting_, &running_}) {
     for (const Sequence* sequence : *list) {
@@ -413,26 +421,31 @@ void Engine::build_batch(const BatchPlan& plan) {
   draws_.clear();
   draw_targets_.clear();
   batch_.clear();
-  for (BatchItem item : plan.items) {
-    Sequence& sequence = *sequences_.at(item.id);
-    // A lease may have found a part of a block more.
-    if (item.is_new) item.start = sequence.computed_len();
-    CHECK_EQ(sequence.computed_len(), item.start);
-    // What comes up from below is not computed.
-    item.count = std::min(item.count, sequence.n_pending());
-    if (item.count <= 0) continue;
-    CHECK(cache_.try_extend(sequence.lease(), item.start + item.count));
-    sequence.last_planned_step = n_steps_;
-    batch_.emplace_back(&sequence, item.count);
-    add_rows(sequence, item);
+  {
+    const KvTime time(*this);
+    for (const BatchItem& item : plan.items) {
+      Sequence& sequence = *sequences_.at(item.id);
+      // A lease may have found a part of a block more.
+      if (!item.is_new) CHECK_EQ(sequence.computed_len(), item.start);
+      // What comes up from below is not computed.
+      const int32_t count = std::min(item.count, sequence.n_pending());
+      if (count <= 0) continue;
+      CHECK(cache_.try_extend(sequence.lease(), sequence.computed_len() + count));
+      batch_.emplace_back(&sequence, count);
+    }
+  }
+  for (const auto& [sequence, count] : batch_) {
+    sequence->last_planned_step = n_steps_;
+    add_rows(*sequence, count);
   }
 }
 
-void Engine::add_rows(Sequence& sequence, const BatchItem& item) {
+void Engine::add_rows(Sequence& sequence, int32_t count) {
   const auto row_begin = static_cast<int32_t>(rows_.size());
-  step_seqs_.push_back({row_begin, item.count, item.start, sequence.lease().tables()});
-  for (int32_t i = 0; i < item.count; ++i) {
-    const int32_t position = item.start + i;
+  const int32_t start = sequence.computed_len();
+  step_seqs_.push_back({row_begin, count, start, sequence.lease().tables()});
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t position = start + i;
     const bool is_last = position + 1 == sequence.n_tokens();
     model::StepRow row;
     row.token = is_last && sequence.last_token_in_slot()

@@ -133,6 +133,7 @@ class Engine {
   bool intake(bool& ran_tasks);
   // Asleep until there is something to do, or it is time to move an idle session.
   void wait_for_work(std::unique_lock<std::mutex>& lock);
+  int64_t first_deadline_us() const;  // of all sequences; the far future: none has one
   void abort_everything(const absl::Status& why);
   void refuse_queued();
   void finish_all(std::vector<SeqId> ids, const absl::Status& why);
@@ -146,7 +147,7 @@ class Engine {
   void begin_restores(const BatchPlan& plan);
   void start(Sequence& sequence, const BatchItem& item);
   void build_batch(const BatchPlan& plan);
-  void add_rows(Sequence& sequence, const BatchItem& item);
+  void add_rows(Sequence& sequence, int32_t count);
   void run_batch();
   void commit_batch(int64_t forward_us);
   void handle_results(std::span<const ops::SampleResult> results);

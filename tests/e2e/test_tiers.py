@@ -202,6 +202,21 @@ def test_sessions_and_their_operators(start, tmp_path):
     session(expected=404)
     why = requests.post(admin + "/explain", headers=key, json={"prompt": text}).json()
     assert why["blocks"][0]["miss"] == "evicted" and why["blocks"][0]["evicted_for"] == "dropped"
+    ask(server, text, cache_salt="a secret")
+    salts = admin + "/salts"
+    assert requests.delete(salts, params={"salt": "a secret"}).status_code == 401
+    refused = requests.delete(salts, headers=key)
+    assert refused.status_code == 400 and "?salt=" in refused.json()["error"]["message"]
+    for _ in range(200):  # its copy to the SSD may be under way
+        erased = requests.delete(salts, headers=key, params={"salt": "a secret"}).json()
+        if erased["erased"]:
+            break
+        signal.sigtimedwait([], 0.05)
+    assert requests.delete(salts + "?salt=%ff", headers=key).status_code in (200, 400)
+    assert erased == {"salt": "a secret", "erased": True, "in_use": False}
+    found = requests.post(server.url + "/v1/kv/probe",
+                          json={"prompt": text, "cache_salt": "a secret"}).json()
+    assert sum(found["tokens"][tier] for tier in ("device", "host", "ssd")) == 0
     assert requests.post(admin + "/reset", headers=key).json() == {"reset": True}
     assert server.metric('pagoda_kv_blocks{state="cached"}') == 0
     assert requests.post(admin.removesuffix("/kv") + "/drain", headers=key).status_code == 200

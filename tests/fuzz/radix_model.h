@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -110,7 +111,7 @@ class RadixModel {
   }
 
   void step() {
-    switch (next() % 10) {
+    switch (next() % 11) {
       case 0:
       case 1:
         return insert();
@@ -128,6 +129,8 @@ class RadixModel {
         return evict_host();
       case 8:
         return find();
+      case 9:
+        return drop_salt();
       default:
         return drop();
     }
@@ -252,6 +255,7 @@ class RadixModel {
     BlockRecord record;
     record.parent = key_of(parent_of(path));
     record.key = key_of(path);
+    record.salt = salt_digest("");
     record.tokens.assign(path.end() - kBlock, path.end());
     if (next() % 8 == 0) {
       ++record.tokens[0];  // a record that names what it is not
@@ -268,11 +272,10 @@ class RadixModel {
   }
 
   void drop() {
-    Path path = some_path();
-    std::vector<BlockId> freed;
-    std::vector<BlockKey> dropped;
-    tree_.drop_path({}, path, freed, dropped);
-    for (const BlockId block : freed) {
+    const Path path = some_path();
+    RadixTree::Dropped dropped;
+    tree_.drop_path({}, path, dropped);
+    for (const BlockId block : dropped.blocks) {
       for (auto& [other, entry] : map_) {
         if (entry.block != block.value()) continue;
         CHECK_EQ(entry.n_locks, 0);
@@ -280,10 +283,12 @@ class RadixModel {
         entry.block = -1;
       }
     }
-    for (const BlockKey& key : dropped) {
-      for (auto& [other, entry] : map_) {
-        if (key_of(other) == key) entry.host = entry.ssd = false;
-      }
+    for (auto& [other, entry] : map_) {
+      const BlockKey key = key_of(other);
+      const bool was_host = std::ranges::find(dropped.host, key) != dropped.host.end();
+      const bool was_ssd = std::ranges::find(dropped.ssd, key) != dropped.ssd.end();
+      CHECK(!was_host || std::exchange(entry.host, false));
+      CHECK(!was_ssd || std::exchange(entry.ssd, false));
     }
     trim();
     // What was only this path's has gone.
@@ -291,6 +296,26 @@ class RadixModel {
       const Entry& entry = map_.at(path);
       CHECK(entry.n_locks > 0 || has_child_with(path, [](const Entry&) { return true; }));
     }
+  }
+
+  // Everything here has the same one.
+  void drop_salt() {
+    RadixTree::Dropped dropped;
+    CHECK_EQ(tree_.drop_salt("", dropped), locks_.empty());
+    size_t n_blocks = 0;
+    size_t n_host = 0;
+    size_t n_ssd = 0;
+    for (auto& [path, entry] : map_) {
+      if (std::exchange(entry.host, false)) ++n_host;
+      if (std::exchange(entry.ssd, false)) ++n_ssd;
+      if (entry.n_locks == 0 && std::exchange(entry.block, -1) >= 0) ++n_blocks;
+    }
+    CHECK_EQ(dropped.blocks.size(), n_blocks);
+    CHECK_EQ(dropped.host.size(), n_host);
+    CHECK_EQ(dropped.ssd.size(), n_ssd);
+    orphans_.clear();
+    trim();
+    CHECK_EQ(tree_.n_waiting_for_parents(), size_t{0});
   }
 
   void check_match() {

@@ -171,7 +171,7 @@ class Simulator {
 
   // What operators do.
   void ask_of_session() {
-    const int32_t what = pick(1, 7);
+    const int32_t what = pick(1, 8);
     const cache::SessionKey key{chance(80) ? "" : "salt", fmt::format("session {}", pick(1, 5))};
     const std::vector<int32_t> tokens = make_prompt();
     const absl::Status posted = machine_->engine.post(
@@ -188,6 +188,11 @@ class Simulator {
             int32_t n = 0;
             for (const int32_t each : found.n_tokens) n += each;
             CHECK_EQ(n, static_cast<int32_t>(tokens.size()));
+          }
+          if (what == 8 && sessions.drop_salt(key.salt)) {
+            const int32_t n_left =
+                static_cast<int32_t>(tokens.size()) - cache.residency({key.salt, ""}, tokens)[3];
+            CHECK_EQ(n_left, 0);
           }
         });
     if (!posted.ok()) fail("a task is refused");

@@ -36,6 +36,7 @@ class RadixTiers : public testing::Test {
     BlockRecord record;
     record.key = key(path);
     record.parent = key({path.begin(), path.end() - 1});
+    record.salt = salt_digest("");
     record.tokens = {path.back()};
     return record;
   }
@@ -183,14 +184,51 @@ TEST_F(RadixTiers, APathIsDroppedAsFarAsItIsAlone) {
   commit({1, 2, 3});
   commit({1, 7});
   ASSERT_TRUE(tree.add_copy(TierKind::kSsd, key({1, 2})));
-  std::vector<BlockId> freed;
-  std::vector<BlockKey> dropped;
-  tree.drop_path({}, Path{1, 2, 3}, freed, dropped);
+  RadixTree::Dropped dropped;
+  tree.drop_path({}, Path{1, 2, 3}, dropped);
   tree.check();
-  EXPECT_EQ(freed.size(), 2U);
-  EXPECT_EQ(dropped, std::vector<BlockKey>{key({1, 2})});
+  EXPECT_EQ(dropped.blocks.size(), 2U);
+  EXPECT_TRUE(dropped.host.empty());
+  EXPECT_EQ(dropped.ssd, std::vector<BlockKey>{key({1, 2})});
   EXPECT_EQ(match({1, 2, 3}).n_matched, 1);
   EXPECT_EQ(match({1, 7}).n_matched, 2);
+}
+
+TEST_F(RadixTiers, ASaltIsDroppedAsFarAsNobodyUsesIt) {
+  commit({1, 2, 3});
+  commit({1, 7});
+  ASSERT_TRUE(tree.add_copy(TierKind::kHost, key({1})));
+  ASSERT_TRUE(tree.add_copy(TierKind::kSsd, key({1, 2, 3})));
+  tree.add_found(record({5, 6}));  // its parent may come yet
+  Tables tables(1);
+  const NodeId used = tree.lock({}, Path{1, 7}, 2, tables);
+
+  RadixTree::Dropped dropped;
+  EXPECT_FALSE(tree.drop_salt("", dropped));
+  tree.check();
+  EXPECT_EQ(dropped.blocks.size(), 2U);  // 2 and 3
+  EXPECT_EQ(dropped.host, std::vector<BlockKey>{key({1})});
+  EXPECT_EQ(dropped.ssd, std::vector<BlockKey>{key({1, 2, 3})});
+  EXPECT_EQ(tree.n_waiting_for_parents(), 0U);
+  EXPECT_EQ(match({1, 2, 3}).n_matched, 1);
+  EXPECT_EQ(match({1, 7}).n_matched, 2);
+
+  tree.unlock(used);
+  dropped = {};
+  EXPECT_TRUE(tree.drop_salt("", dropped));
+  tree.check();
+  EXPECT_EQ(dropped.blocks.size(), 2U);
+  EXPECT_EQ(match({1, 7}).n_matched, 0);
+  dropped = {};
+  EXPECT_TRUE(tree.drop_salt("", dropped));
+  EXPECT_TRUE(dropped.blocks.empty());
+}
+
+TEST_F(RadixTiers, ADroppedSaltTakesNothingOfAnotherWithIt) {
+  commit({1, 2});
+  RadixTree::Dropped dropped;
+  EXPECT_TRUE(tree.drop_salt("another", dropped));
+  EXPECT_EQ(match({1, 2}).n_matched, 2);
 }
 
 TEST(RadixTreeParts, AMatchInsideABlockAndWhereTextsPart) {

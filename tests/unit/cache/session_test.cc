@@ -24,12 +24,13 @@ std::vector<int32_t> counting(int32_t n, int32_t from = 0) {
 // A cache with both tiers, whose copies are made when the test says so.
 class SessionTest : public testing::Test {
  protected:
-  SessionTest() {
+  explicit SessionTest(SsdWrite write = SsdWrite::kReuse, int64_t daily_bytes = 0) {
     host =
         *HostTier::create({.capacity_bytes = 16 * kBlockBytes, .block_bytes = kBlockBytes}, queue);
     SsdTierOptions options;
     options.capacity_bytes = 64 << 20;
     options.reserve_bytes = 0;
+    options.daily_bytes = daily_bytes;
     options.block_bytes = kBlockBytes;
     options.block_size = 16;
     ssd = *SsdTier::open(options, disk, queue, clock);
@@ -41,7 +42,7 @@ class SessionTest : public testing::Test {
     config.tiers.transfer = transfer.get();
     config.tiers.host = host.get();
     config.tiers.ssd = ssd.get();
-    config.tiers.ssd_write = SsdWrite::kReuse;
+    config.tiers.ssd_write = write;
     cache = std::make_unique<KvCache>(config, &clock);
     SessionOptions times;
     times.idle_host_us = 1000;
@@ -189,6 +190,49 @@ TEST_F(SessionTest, SaltsAreSessionsOfTheirOwn) {
   EXPECT_EQ(table->list({"", "talk"}, 10).size(), 1U);
 }
 
+TEST_F(SessionTest, ASaltIsErasedInEveryTier) {
+  const SessionKey theirs{"s", "talk"};
+  turn(talk, counting(64));
+  turn(theirs, counting(64));
+  pass(10'000);  // both to the SSD
+  turn({"s", "late"}, counting(32));
+  ASSERT_EQ(where(theirs), (std::array<int32_t, 4>{32, 0, 32, 0}));
+  EXPECT_TRUE(table->drop_salt("s"));
+  settle();
+  EXPECT_FALSE(table->find(theirs).has_value());
+  EXPECT_FALSE(table->find({"s", "late"}).has_value());
+  EXPECT_EQ(cache->residency({"s", ""}, counting(64)), (std::array<int32_t, 4>{0, 0, 0, 64}));
+  EXPECT_EQ(ssd->stats().n_blocks, 4);
+  EXPECT_EQ(where(talk)[2], 64);
+  EXPECT_TRUE(table->drop_salt("s"));
+  EXPECT_TRUE(table->drop_salt("nobody's"));
+}
+
+TEST_F(SessionTest, WhatIsUsedOfASaltStaysUntilItIsNot) {
+  const SessionKey theirs{"s", "talk"};
+  const CacheScope scope{"s", ""};
+  turn(theirs, counting(64));
+  table->begin(theirs, scope, {});
+  PrefixLease lease = cache->acquire(scope, counting(40), UseCache::kYes);
+  EXPECT_FALSE(table->drop_salt("s"));
+  settle();
+  EXPECT_TRUE(table->find(theirs).has_value());
+  EXPECT_EQ(cache->residency(scope, counting(64)), (std::array<int32_t, 4>{32, 0, 0, 32}));
+  cache->release(std::move(lease));
+  table->end(theirs, counting(40));
+  settle();
+  EXPECT_TRUE(table->drop_salt("s"));
+  EXPECT_EQ(cache->stats().n_free, kBlocks);
+}
+
+TEST_F(SessionTest, APinDoesNotKeepASalt) {
+  const SessionKey theirs{"s", "talk"};
+  turn(theirs, counting(64));
+  ASSERT_TRUE(table->pin(theirs).ok());
+  EXPECT_TRUE(table->drop_salt("s"));
+  EXPECT_EQ(cache->stats().n_free, kBlocks);
+}
+
 TEST_F(SessionTest, RetentionLastsAsLongAsItWasAskedFor) {
   turn(talk, counting(64), {.priority = 90, .ttl_us = 3000});
   EXPECT_EQ(table->find(talk)->priority, 90);
@@ -223,6 +267,22 @@ TEST_F(SessionTest, ExplainSaysWhereAndWhyNot) {
   EXPECT_EQ(found.blocks[2].miss, Miss::kNoPrefix);
   EXPECT_EQ(found.blocks.back().miss, Miss::kShort);
   EXPECT_EQ(cache->explain({}, counting(40, 700)).blocks[0].miss, Miss::kSalt);
+}
+
+class AutoWriteTest : public SessionTest {
+ protected:
+  AutoWriteTest() : SessionTest(SsdWrite::kAuto, 32 * kBlockBytes) {}
+};
+
+TEST_F(AutoWriteTest, WhatIsNotWrittenForWantOfBudgetIsCountedAsSkipped) {
+  turn(talk, counting(64));
+  ASSERT_FALSE(ssd->has_budget());
+  const int64_t n_skipped = cache->stats().n_offloads_skipped;
+  const int64_t n_written = ssd->stats().n_blocks;
+  EXPECT_GT(n_written, 0);
+  turn({"", "late"}, counting(64, 1000));
+  EXPECT_EQ(cache->stats().n_offloads_skipped - n_skipped, 4);
+  EXPECT_EQ(ssd->stats().n_blocks, n_written);
 }
 
 }  // namespace

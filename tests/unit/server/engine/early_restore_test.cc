@@ -1,7 +1,9 @@
 // KV that comes up while its request waits for a slot.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <numeric>
+#include <thread>
 
 #include "base/memory_disk.h"
 #include "tests/sim/machine.h"
@@ -91,6 +93,7 @@ TEST_F(EarlyRestoreTest, ComesUpBeforeThereIsASlot) {
   run();
   EXPECT_EQ(waiting->tokens, answer);
   EXPECT_EQ(waiting->usage.cached_by_tier, (std::array<int32_t, 3>{0, 160, 0}));
+  EXPECT_EQ(machine_->cache.stats().n_restored_tokens[1], 160);
   // What was left of the one that ran, one row of the prompt, and its answer.
   EXPECT_LE(machine_->runner.n_rows_run() - n_rows, 100 + 1 + 8);
 }
@@ -105,6 +108,34 @@ TEST_F(EarlyRestoreTest, EndsWithItsRequest) {
   engine().cancel(RequestId(n_requests_));
   run();
   EXPECT_EQ(machine_->cache.stats().n_in_use, 0);
+}
+
+// The clock stands still for the engine until the test has said that the deadline is over.
+TEST_F(EarlyRestoreTest, ADeadlineComesWhileAllWaitForTheirKv) {
+  class End final : public TokenSink {
+   public:
+    void push(TokenEvent&& event) override {
+      if (event.kind == TokenEvent::Kind::kFinish) error.set_value(event.error);
+    }
+    std::promise<absl::Status> error;
+  };
+  const auto end = std::make_shared<End>();
+  Request request;
+  request.id = RequestId(999);
+  request.prompt = tokens(161, 0);
+  leave_in_host(request.prompt);
+  request.sampling.max_tokens = 8;
+  request.arrival_us = clock_.now_us();
+  request.deadline_us = clock_.now_us() + 1000;
+  request.sink = end;
+  ASSERT_TRUE(engine().submit(std::move(request)).ok());
+  std::thread thread([&] { engine().run(); });
+  while (engine().stats().n_running == 0) std::this_thread::yield();
+  clock_.advance_us(1000);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(end->error.get_future().get()));
+  engine().stop();
+  thread.join();
+  machine_->queue.pump_all();
 }
 
 class TightEarlyRestoreTest : public EarlyRestoreTest {
@@ -125,6 +156,10 @@ TEST_F(TightEarlyRestoreTest, WhoRunsGoesBefore) {
   EXPECT_EQ(engine().stats().n_preemptions, 0);
   EXPECT_EQ(running->tokens.size(), 370u);
   EXPECT_EQ(waiting->tokens, answer);
+  // What came up, was given back and came up again is one hit.
+  EXPECT_GT(machine_->cache.stats().n_restores_done, 1);
+  EXPECT_EQ(machine_->cache.stats().n_restored_tokens[1] + machine_->cache.stats().n_hit_tokens,
+            160);
 }
 
 }  // namespace
