@@ -55,6 +55,8 @@ void SessionTable::end(const SessionKey& key, std::span<const int32_t> tokens) {
   CHECK_GT(session->n_active, 0);
   session->last_active_us = clock_.now_us();
   if (--session->n_active == 0) idle_.insert({session->last_active_us, key});
+  // What is on its way up belongs to the text that was.
+  cache_.release(std::move(session->coming_up));
   session->tokens.assign(tokens.begin(), tokens.end());
   if (session->priority != 50) {
     cache_.set_priority(session->scope, session->tokens, static_cast<uint8_t>(session->priority));

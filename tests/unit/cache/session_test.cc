@@ -138,6 +138,17 @@ TEST_F(SessionTest, PrefetchBringsItUpAndIsIdempotent) {
   EXPECT_EQ(cache->stats().n_in_use, 0);
 }
 
+TEST_F(SessionTest, WhatComesUpForOneTextIsNotTakenForAnother) {
+  turn(talk, counting(64));
+  pass(10'000);
+  ASSERT_TRUE(table->prefetch(talk).ok());
+  table->begin(talk, {}, {});
+  table->end(talk, counting(64, 1000));
+  settle();
+  EXPECT_EQ(cache->residency({}, counting(64, 1000))[0], 0);
+  EXPECT_EQ(cache->stats().n_in_use, 0);
+}
+
 TEST_F(SessionTest, APinnedOneIsBroughtUpAndStays) {
   turn(talk, counting(64));
   pass(10'000);
