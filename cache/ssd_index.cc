@@ -95,8 +95,9 @@ std::vector<SsdIndex::Place> SsdIndex::drop_salt(const base::Digest128& salt) {
       places.push_back({segment, record.offset, record.bytes});
       forget(record.key, &places.back());
       if (const auto it = copies_.find(record.key); it != copies_.end()) {
+        const Place& dropped = places.back();
         std::erase_if(it->second, [&](const Place& place) {
-          return place.segment == segment && place.offset == record.offset;
+          return place.segment == dropped.segment && place.offset == dropped.offset;
         });
         if (it->second.empty()) copies_.erase(it);
       }

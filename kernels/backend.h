@@ -84,6 +84,8 @@ struct Capabilities {
   std::string_view kernel_set;  // "portable", "avx2", "avx512-vnni"; part of a block's identity
   PageLayout page_layout = PageLayout::kTokenMajor;
   DType kv_dtype = DType::kF16;
+  // Of what flows between ops beside the residual stream and logits, which are f32.
+  DType activation = DType::kF32;
   int32_t n_threads = 1;
 };
 

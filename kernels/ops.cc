@@ -14,6 +14,9 @@ void rope_angles(Backend& backend, const RopeAngles& args) {
 void rope_kv_write(Backend& backend, const RopeKvWrite& args) {
   backend.ops().rope_kv_write(backend, args);
 }
+void plan_attention(Backend& backend, const PlanAttention& args) {
+  if (backend.ops().plan_attention != nullptr) backend.ops().plan_attention(backend, args);
+}
 void attention(Backend& backend, const Attention& args) { backend.ops().attention(backend, args); }
 void gather_rows(Backend& backend, const GatherRows& args) {
   backend.ops().gather_rows(backend, args);

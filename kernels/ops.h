@@ -1,6 +1,9 @@
 // The ops: one plain function each, over pointers, sizes, strides (in elements) and KvView. ref/ is
 // their meaning in double precision, cpu/ and cuda/ are speed.
 //
+// The residual stream and logits are `float`. What flows between ops in the branches beside the
+// stream is `void`: elements of the backend's activation type (Capabilities::activation).
+//
 // A row's result depends on that row's inputs and positions alone, bit for bit: on a CPU no op may
 // sum in an order that depends on the number of rows, on chunk size or on the number of threads.
 #pragma once
@@ -18,15 +21,15 @@ namespace pagoda::ops {
 struct Embed {
   const PackedWeight* weight = nullptr;  // [vocab, dim]
   const int32_t* ids = nullptr;          // [n_rows], each in [0, vocab)
-  float* out = nullptr;                  // [n_rows, dim]
+  float* out = nullptr;                  // [n_rows, dim]: the stream
   int32_t n_rows = 0;
 };
 
 // out = x / sqrt(mean(x^2) + eps) * weight   (Zhang and Sennrich 2019, arXiv:1910.07467)
 struct RmsNorm {
-  const float* x = nullptr;       // [n_rows, dim]
+  const float* x = nullptr;       // [n_rows, dim]: the stream, or rows of it
   const float* weight = nullptr;  // [dim]
-  float* out = nullptr;           // [n_rows, dim]; may be x
+  void* out = nullptr;            // [n_rows, dim]; not x
   int32_t n_rows = 0;
   int32_t dim = 0;
   float eps = 0;
@@ -34,18 +37,19 @@ struct RmsNorm {
 
 // y = x W^T + bias, or y += x W^T + bias.
 struct Matmul {
-  const float* x = nullptr;              // [n_rows, k]
+  const void* x = nullptr;               // [n_rows, k]
   const PackedWeight* weight = nullptr;  // [n, k]
   const float* bias = nullptr;           // [n] or null
-  float* y = nullptr;                    // [n_rows, n]
+  void* y = nullptr;                     // [n_rows, n]
+  DType y_type = DType::kF32;            // kF32: the stream or logits; else the activation type
   int32_t n_rows = 0;
-  bool accumulate = false;
+  bool accumulate = false;  // only with a y of kF32
 };
 
 // out = silu(gate) * up   (Shazeer 2020, arXiv:2002.05202)
 struct SiluMul {
-  const float* gate_up = nullptr;  // [n_rows, 2 * dim]: gate, then up
-  float* out = nullptr;            // [n_rows, dim]
+  const void* gate_up = nullptr;  // [n_rows, 2 * dim]: gate, then up
+  void* out = nullptr;            // [n_rows, dim]
   int32_t n_rows = 0;
   int32_t dim = 0;
 };
@@ -72,9 +76,10 @@ struct KvSlot {
   int32_t offset = 0;  // token within the block
 };
 
-// Rotates q and k (Su et al. 2021, arXiv:2104.09864) in place and writes k and v into the pages.
+// Rotates q in place (Su et al. 2021, arXiv:2104.09864) and writes k, rotated, and v into the
+// pages. What is left in k's place is unspecified.
 struct RopeKvWrite {
-  float* qkv = nullptr;            // [n_rows, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v
+  void* qkv = nullptr;             // [n_rows, (n_heads + 2 * n_kv_heads) * head_dim]: q, k, v
   const float* cos_sin = nullptr;  // [n_rows, rope_dim]
   const KvSlot* slots = nullptr;   // [n_rows]
   const KvView* kv = nullptr;      // gives n_kv_heads and head_dim
@@ -93,15 +98,26 @@ struct AttentionSeq {
   const BlockId* blocks = nullptr;  // [ceil((position + n_rows) / block_size)]
 };
 
+// Tells the backend the step's sequences of one layer group, the same for all its layers. Once a
+// step for each group, before the layers run; a backend that needs no such plan has no such op.
+struct PlanAttention {
+  int32_t group = 0;  // what Attention calls it
+  const KvView* kv = nullptr;
+  int32_t n_heads = 0;
+  int32_t window = 0;
+  std::span<const AttentionSeq> seqs;  // those that each Attention of the group gets
+};
+
 // Causal grouped-query attention over paged KV; row at position p sees tokens 0 … p, or with a
 // window w only p-w+1 … p. The rows' own KV has been written. Softmax runs in pieces of
 // kAttentionPiece tokens at absolute borders, merged in order.
 struct Attention {
-  const float* q = nullptr;  // [n_rows, q_stride]: the first n_heads * head_dim of a row
+  const void* q = nullptr;  // [n_rows, q_stride]: the first n_heads * head_dim of a row
   int64_t q_stride = 0;
-  float* out = nullptr;  // [n_rows, n_heads * head_dim]
+  void* out = nullptr;  // [n_rows, n_heads * head_dim]
   const KvView* kv = nullptr;
-  int32_t layer = 0;
+  int32_t group = 0;  // whose sequences plan_attention has been told
+  int32_t layer = 0;  // within the group
   int32_t n_heads = 0;
   float scale = 0;     // on q.k, usually 1 / sqrt(head_dim)
   int32_t window = 0;  // 0: none
@@ -109,13 +125,13 @@ struct Attention {
 };
 inline constexpr int32_t kAttentionPiece = 512;
 
-// out[i] = x[rows[i]]
+// out[i] = x[rows[i]], rows of any type.
 struct GatherRows {
-  const float* x = nullptr;       // [*, dim]
+  const void* x = nullptr;        // [*, row_bytes]
   const int32_t* rows = nullptr;  // [n_rows]
-  float* out = nullptr;           // [n_rows, dim]
+  void* out = nullptr;            // [n_rows, row_bytes]
   int32_t n_rows = 0;
-  int32_t dim = 0;
+  int64_t row_bytes = 0;
 };
 
 struct LogitBias {
@@ -186,6 +202,7 @@ void matmul(Backend& backend, const Matmul& args);
 void silu_mul(Backend& backend, const SiluMul& args);
 void rope_angles(Backend& backend, const RopeAngles& args);
 void rope_kv_write(Backend& backend, const RopeKvWrite& args);
+void plan_attention(Backend& backend, const PlanAttention& args);
 void attention(Backend& backend, const Attention& args);
 void gather_rows(Backend& backend, const GatherRows& args);
 void sample(Backend& backend, const Sample& args);
@@ -205,6 +222,7 @@ struct OpTable {
   void (*silu_mul)(Backend&, const ops::SiluMul&) = nullptr;
   void (*rope_angles)(Backend&, const ops::RopeAngles&) = nullptr;
   void (*rope_kv_write)(Backend&, const ops::RopeKvWrite&) = nullptr;
+  void (*plan_attention)(Backend&, const ops::PlanAttention&) = nullptr;  // may stay null
   void (*attention)(Backend&, const ops::Attention&) = nullptr;
   void (*gather_rows)(Backend&, const ops::GatherRows&) = nullptr;
   void (*sample)(Backend&, const ops::Sample&) = nullptr;

@@ -45,24 +45,26 @@ class Decoder {
 
   // Writes the rows' KV and keeps the final hidden states of the wanted rows.
   void forward(const DecoderBatch& batch);
-  // After the final norm: [n_wanted, hidden_dim], until the next forward().
-  const float* hidden() const { return hidden_.as<float>(); }
-  // Logits of rows of hidden(): [n_rows, n_vocab], until the next call. rows is [n_rows] in backend
-  // memory, n_rows at most kMaxLogitRows.
+  // Logits of some of the wanted rows of the last forward(): [n_rows, n_vocab], until the next
+  // call. rows is [n_rows] in backend memory and counts among the wanted; n_rows is at most
+  // kMaxLogitRows.
   const float* logits(const int32_t* rows, int32_t n_rows);
 
  private:
   Decoder(Backend& backend, const ModelConfig& config, const Weights& weights)
-      : backend_(backend), config_(config), weights_(weights) {}
+      : backend_(backend),
+        config_(config),
+        weights_(weights),
+        activation_(backend.capabilities().activation) {}
   absl::Status allocate(int32_t max_rows);
 
   void attention_block(int32_t layer, const DecoderBatch& batch);
   void feed_forward_block(int32_t layer, int32_t n_rows);
   void final_norm(const DecoderBatch& batch);
-  void rms_norm(const float* x, const Buffer& weight, float* out, int32_t n_rows);
-  void matmul(const float* x, const Linear& linear, float* y, int32_t n_rows);
+  void rms_norm(const Buffer& x, const Buffer& weight, const Buffer& out, int32_t n_rows);
+  void matmul(const Buffer& x, const Linear& linear, const Buffer& y, int32_t n_rows);
   // x += what the linear map makes of y, summed over the ranks.
-  void add_to_residual(const float* y, const Linear& linear, int32_t n_rows);
+  void add_to_residual(const Buffer& y, const Linear& linear, int32_t n_rows);
 
   // Where a layer's KV is: its group and its index within it.
   struct LayerPlace {
@@ -73,22 +75,26 @@ class Decoder {
   Backend& backend_;
   const ModelConfig& config_;
   const Weights& weights_;
+  const DType activation_;
   KvView kv_;
   std::vector<LayerPlace> places_;  // [n_layers]
   float rope_scale_ = 1;
   float attention_scale_ = 1;
 
-  Buffer inv_freq_;   // [rope_dim / 2]
-  Buffer cos_sin_;    // [max_rows, rope_dim]
-  Buffer x_;          // [max_rows, hidden_dim]: the residual stream
+  // f32.
+  Buffer inv_freq_;  // [rope_dim / 2]
+  Buffer cos_sin_;   // [max_rows, rope_dim]
+  Buffer x_;         // [max_rows, hidden_dim]: the residual stream
+  Buffer gathered_;  // [max_rows, hidden_dim]: wanted rows of it
+  Buffer logits_;    // [kMaxLogitRows, n_vocab]
+  // Of the backend's activation type.
   Buffer normed_;     // [max_rows, hidden_dim]
   Buffer qkv_;        // [max_rows, (n_heads + 2 * n_kv_heads) * head_dim]
   Buffer attended_;   // [max_rows, n_heads * head_dim]
   Buffer gate_up_;    // [max_rows, 2 * ffn_dim]
   Buffer activated_;  // [max_rows, ffn_dim]
-  Buffer hidden_;     // [max_rows, hidden_dim]
+  Buffer hidden_;     // [max_rows, hidden_dim]: of wanted rows, after the final norm
   Buffer logit_x_;    // [kMaxLogitRows, hidden_dim]
-  Buffer logits_;     // [kMaxLogitRows, n_vocab]
 };
 
 }  // namespace pagoda::model

@@ -90,7 +90,7 @@ class DecoderRunner final : public ModelRunner {
   std::vector<const ops::KvSlot*> device_slot_lists_;  // [n_groups]
 
   // Draws: rows of hidden states are turned into logits in chunks.
-  std::vector<int32_t> chunk_rows_;  // rows of the decoder's hidden()
+  std::vector<int32_t> chunk_rows_;  // among the wanted rows
   std::vector<int32_t> logits_row_;  // [n_wanted], -1: not in this chunk
   std::vector<ops::SampleRow> chunk_draws_;
   Buffer device_chunk_rows_;

@@ -222,12 +222,13 @@ const float* to_floats(const Element* page, int32_t n, float* to) {
 
 inline void pack_queries(const AttentionPlan& plan, const AttentionTile& tile, float* to) {
   const ops::Attention& args = *plan.args;
+  const auto* const rows = static_cast<const float*>(args.q);
   for (int32_t first = 0; first < tile.n_queries(); first += kScoreQueries) {
     const int32_t n = std::min(kScoreQueries, tile.n_queries() - first);
     for (int32_t i = 0; i < n; ++i) {
       const int64_t row = tile.seq->row_begin + tile.first_row + (first + i) / tile.n_heads;
       const int64_t head = tile.first_head + (first + i) % tile.n_heads;
-      const float* q = args.q + row * args.q_stride + head * plan.dim;
+      const float* q = rows + row * args.q_stride + head * plan.dim;
       for (int32_t d = 0; d < plan.dim; ++d) to[d * n + i] = q[d] * args.scale;
     }
     to += int64_t{n} * plan.dim;
@@ -378,10 +379,11 @@ inline void merge_piece(const AttentionPlan& plan, const AttentionTile& tile, in
 inline void write_out(const AttentionPlan& plan, const AttentionTile& tile,
                       const SoftmaxStates& states) {
   const ops::Attention& args = *plan.args;
+  auto* const rows = static_cast<float*>(args.out);
   for (int32_t q = 0; q < tile.n_queries(); ++q) {
     const int64_t row = tile.seq->row_begin + tile.first_row + q / tile.n_heads;
     const int64_t head = tile.first_head + q % tile.n_heads;
-    float* out = args.out + (row * args.n_heads + head) * plan.dim;
+    float* out = rows + (row * args.n_heads + head) * plan.dim;
     const float* acc = states.acc + int64_t{q} * plan.padded_dim;
     const F32x16 sum = F32x16::set1(states.sum[q]);
     for (int32_t d = 0; d < plan.dim; d += 16) {
@@ -390,7 +392,7 @@ inline void write_out(const AttentionPlan& plan, const AttentionTile& tile,
   }
 }
 
-inline AttentionPlan plan_attention(const ops::Attention& args) {
+inline AttentionPlan tiles_of(const ops::Attention& args) {
   const KvView& kv = *args.kv;
   CHECK(kv.page_layout == PageLayout::kKTransposed);
   CHECK(kv.dtype == DType::kF16 || kv.dtype == DType::kF32);
@@ -506,7 +508,7 @@ inline void attend_split_tiles(ThreadPool& pool, const AttentionPlan& plan) {
 }
 
 inline void run_attention(ThreadPool& pool, const ops::Attention& args) {
-  const AttentionPlan plan = plan_attention(args);
+  const AttentionPlan plan = tiles_of(args);
   if (plan.n_tiles == 0) return;
   const int64_t state_bytes =
       SoftmaxStates::floats(plan.padded_dim) * static_cast<int64_t>(sizeof(float));

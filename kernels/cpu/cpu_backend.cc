@@ -63,6 +63,7 @@ void rms_norm(Backend& backend, const ops::RmsNorm& args) {
   cpu_of(backend).isa().rms_norm(cpu_of(backend).pool(), args);
 }
 void matmul(Backend& backend, const ops::Matmul& args) {
+  CHECK(args.y_type == DType::kF32);
   cpu_of(backend).isa().matmul(cpu_of(backend).pool(), args);
 }
 void silu_mul(Backend& backend, const ops::SiluMul& args) {

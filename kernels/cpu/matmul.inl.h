@@ -318,6 +318,7 @@ inline void multiply_groups(const ops::Matmul& args, const Segment& segment, int
                             int64_t end, const MatmulRows& rows, int32_t first_row,
                             int32_t n_rows) {
   const TileKernels& kernels = tile_kernels_of(segment.type);
+  auto* const y = static_cast<float*>(args.y);
   const int64_t stride = args.weight->n();
   for (int32_t row = 0, tile_rows = 0; row < n_rows; row += tile_rows) {
     const uint32_t rows_left = static_cast<uint32_t>(std::min(kTileRows, n_rows - row));
@@ -327,7 +328,7 @@ inline void multiply_groups(const ops::Matmul& args, const Segment& segment, int
     for (int64_t group = begin; group < end; ++group) {
       const int64_t output = segment.first_row + group * kGroupRows;
       const GroupOutput target = {
-          .y = args.y + (first_row + row) * stride + output,
+          .y = y + (first_row + row) * stride + output,
           .stride = stride,
           .bias = args.bias == nullptr ? nullptr : args.bias + output,
           .n = static_cast<int32_t>(std::min(kGroupRows, segment.n - group * kGroupRows)),
@@ -340,7 +341,7 @@ inline void multiply_groups(const ops::Matmul& args, const Segment& segment, int
 inline void multiply_slab(ThreadPool& pool, const ops::Matmul& args, const CpuWeight& weight,
                           int32_t first_row, int32_t n_rows) {
   const int64_t k = weight.k();
-  MatmulRows rows = {args.x + first_row * k, nullptr, k};
+  MatmulRows rows = {static_cast<const float*>(args.x) + first_row * k, nullptr, k};
   if (weight.any_quantized()) {
     const int64_t n_parts = k / kPartLen;
     auto* parts = static_cast<ActivationPart*>(

@@ -26,10 +26,11 @@ PAGODA_INLINE float sum_of_squares(const float* x, int32_t n) {
 }
 
 inline void run_rms_norm(ThreadPool& pool, const ops::RmsNorm& args) {
+  auto* const rows_out = static_cast<float*>(args.out);
   const auto body = [&](int64_t begin, int64_t end, int32_t) {
     for (int64_t r = begin; r < end; ++r) {
       const float* x = args.x + r * args.dim;
-      float* out = args.out + r * args.dim;
+      float* out = rows_out + r * args.dim;
       const float mean = sum_of_squares(x, args.dim) / static_cast<float>(args.dim);
       const F32x16 factor = F32x16::set1(1.0F / std::sqrt(mean + args.eps));
       for (int32_t i = 0; i < args.dim; i += 16) {
@@ -43,11 +44,13 @@ inline void run_rms_norm(ThreadPool& pool, const ops::RmsNorm& args) {
 }
 
 inline void run_silu_mul(ThreadPool& pool, const ops::SiluMul& args) {
+  const auto* const gate_up = static_cast<const float*>(args.gate_up);
+  auto* const rows_out = static_cast<float*>(args.out);
   const auto body = [&](int64_t begin, int64_t end, int32_t) {
     for (int64_t r = begin; r < end; ++r) {
-      const float* gate = args.gate_up + r * 2 * args.dim;
+      const float* gate = gate_up + r * 2 * args.dim;
       const float* up = gate + args.dim;
-      float* out = args.out + r * args.dim;
+      float* out = rows_out + r * args.dim;
       const F32x16 one = F32x16::set1(1.0F);
       for (int32_t i = 0; i < args.dim; i += 16) {
         const int32_t n = std::min(16, args.dim - i);
@@ -139,13 +142,14 @@ inline void write_kv_row(const ops::RopeKvWrite& args, const float* k, const flo
 
 inline void run_rope_kv_write(ThreadPool& pool, const ops::RopeKvWrite& args) {
   const KvView& kv = *args.kv;
+  auto* const qkv = static_cast<float*>(args.qkv);
   CHECK(kv.page_layout == PageLayout::kKTransposed);
   CHECK(kv.dtype == DType::kF16 || kv.dtype == DType::kF32);
   CHECK_LE(args.rope_dim, kv.head_dim);
   const int64_t row_len = int64_t{args.n_heads + 2 * kv.n_kv_heads} * kv.head_dim;
   const auto body = [&](int64_t begin, int64_t end, int32_t) {
     for (int64_t r = begin; r < end; ++r) {
-      float* q = args.qkv + r * row_len;
+      float* q = qkv + r * row_len;
       const float* cos_sin = args.cos_sin + r * args.rope_dim;
       for (int32_t h = 0; h < args.n_heads + kv.n_kv_heads; ++h) {
         rotate_head(q + int64_t{h} * kv.head_dim, cos_sin, args.rope_dim, args.pairs);
@@ -158,13 +162,16 @@ inline void run_rope_kv_write(ThreadPool& pool, const ops::RopeKvWrite& args) {
 }
 
 inline void run_gather_rows(ThreadPool& pool, const ops::GatherRows& args) {
+  const auto* const x = static_cast<const uint8_t*>(args.x);
+  auto* const out = static_cast<uint8_t*>(args.out);
   const auto body = [&](int64_t begin, int64_t end, int32_t) {
     for (int64_t i = begin; i < end; ++i) {
-      std::memcpy(args.out + i * args.dim, args.x + int64_t{args.rows[i]} * args.dim,
-                  static_cast<size_t>(args.dim) * sizeof(float));
+      std::memcpy(out + i * args.row_bytes, x + args.rows[i] * args.row_bytes,
+                  static_cast<size_t>(args.row_bytes));
     }
   };
-  pool.parallel_for(args.n_rows, rows_chunk(args.dim), body);
+  const int64_t row_floats = (args.row_bytes + 3) / 4;
+  pool.parallel_for(args.n_rows, rows_chunk(row_floats), body);
 }
 
 }  // namespace pagoda::cpu::PAGODA_ISA

@@ -94,23 +94,27 @@ void embed(Backend&, const ops::Embed& args) {
 }
 
 void rms_norm(Backend&, const ops::RmsNorm& args) {
+  auto* const out = static_cast<float*>(args.out);
   for (int64_t r = 0; r < args.n_rows; ++r) {
     const float* x = args.x + r * args.dim;
     double sum = 0;
     for (int32_t i = 0; i < args.dim; ++i) sum += double{x[i]} * x[i];
     const double factor = 1 / std::sqrt(sum / args.dim + args.eps);
     for (int32_t i = 0; i < args.dim; ++i) {
-      args.out[r * args.dim + i] = static_cast<float>(x[i] * factor * args.weight[i]);
+      out[r * args.dim + i] = static_cast<float>(x[i] * factor * args.weight[i]);
     }
   }
 }
 
 void matmul(Backend&, const ops::Matmul& args) {
   const RefWeight& weight = weight_of(args.weight);
+  CHECK(args.y_type == DType::kF32);
+  const auto* const rows = static_cast<const float*>(args.x);
+  auto* const out = static_cast<float*>(args.y);
   for (int64_t r = 0; r < args.n_rows; ++r) {
-    const float* x = args.x + r * weight.k();
+    const float* x = rows + r * weight.k();
     for (int64_t i = 0; i < weight.n(); ++i) {
-      float& y = args.y[r * weight.n() + i];
+      float& y = out[r * weight.n() + i];
       double sum = args.bias != nullptr ? args.bias[i] : 0.0;
       if (args.accumulate) sum += y;
       const float* w = weight.row(i);
@@ -121,12 +125,14 @@ void matmul(Backend&, const ops::Matmul& args) {
 }
 
 void silu_mul(Backend&, const ops::SiluMul& args) {
+  const auto* const gate_up = static_cast<const float*>(args.gate_up);
+  auto* const out = static_cast<float*>(args.out);
   for (int64_t r = 0; r < args.n_rows; ++r) {
-    const float* gate = args.gate_up + r * 2 * args.dim;
+    const float* gate = gate_up + r * 2 * args.dim;
     const float* up = gate + args.dim;
     for (int32_t i = 0; i < args.dim; ++i) {
       const double g = gate[i];
-      args.out[r * args.dim + i] = static_cast<float>(g / (1 + std::exp(-g)) * up[i]);
+      out[r * args.dim + i] = static_cast<float>(g / (1 + std::exp(-g)) * up[i]);
     }
   }
 }
@@ -145,9 +151,10 @@ void rope_angles(Backend&, const ops::RopeAngles& args) {
 
 void rope_kv_write(Backend&, const ops::RopeKvWrite& args) {
   const KvView& kv = *args.kv;
+  auto* const qkv = static_cast<float*>(args.qkv);
   const int64_t row_len = int64_t{args.n_heads + 2 * kv.n_kv_heads} * kv.head_dim;
   for (int64_t r = 0; r < args.n_rows; ++r) {
-    float* q = args.qkv + r * row_len;
+    float* q = qkv + r * row_len;
     const float* cos_sin = args.cos_sin + r * args.rope_dim;
     for (int32_t h = 0; h < args.n_heads + kv.n_kv_heads; ++h) {
       rotate(q + int64_t{h} * kv.head_dim, cos_sin, args.rope_dim, args.pairs);
@@ -169,6 +176,8 @@ void rope_kv_write(Backend&, const ops::RopeKvWrite& args) {
 
 void attention(Backend&, const ops::Attention& args) {
   const KvView& kv = *args.kv;
+  const auto* const q = static_cast<const float*>(args.q);
+  auto* const out = static_cast<float*>(args.out);
   CHECK_EQ(args.n_heads % kv.n_kv_heads, 0);
   for (const ops::AttentionSeq& seq : args.seqs) {
     for (int32_t i = 0; i < seq.n_rows; ++i) {
@@ -176,17 +185,19 @@ void attention(Backend&, const ops::Attention& args) {
       const int32_t last = seq.position + i;
       const int32_t first = args.window > 0 ? std::max(0, last - args.window + 1) : 0;
       for (int32_t h = 0; h < args.n_heads; ++h) {
-        attend(args, seq, args.q + row * args.q_stride + int64_t{h} * kv.head_dim, h, first, last,
-               args.out + (row * args.n_heads + h) * kv.head_dim);
+        attend(args, seq, q + row * args.q_stride + int64_t{h} * kv.head_dim, h, first, last,
+               out + (row * args.n_heads + h) * kv.head_dim);
       }
     }
   }
 }
 
 void gather_rows(Backend&, const ops::GatherRows& args) {
+  const auto* const x = static_cast<const uint8_t*>(args.x);
+  auto* const out = static_cast<uint8_t*>(args.out);
   for (int64_t i = 0; i < args.n_rows; ++i) {
-    const float* row = args.x + int64_t{args.rows[i]} * args.dim;
-    std::copy(row, row + args.dim, args.out + i * args.dim);
+    const uint8_t* row = x + args.rows[i] * args.row_bytes;
+    std::copy(row, row + args.row_bytes, out + i * args.row_bytes);
   }
 }
 

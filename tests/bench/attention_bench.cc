@@ -70,6 +70,7 @@ class World {
     // Turns by 45 degrees, so that rotating again and again neither grows nor shrinks anything.
     cos_sin_.assign(static_cast<size_t>(n_rows_) * kHeadDim, std::sqrt(0.5F));
     out_.resize(static_cast<size_t>(n_rows_) * kHeads * kHeadDim);
+    ops::plan_attention(backend, {.kv = &kv_, .n_heads = kHeads, .seqs = seqs_});
   }
 
   void attend() {

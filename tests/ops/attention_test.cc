@@ -115,6 +115,8 @@ struct AttentionData {
 
   std::vector<float> run(Backend& backend, const AttentionCase& c, const KvView& kv) const {
     std::vector<float> out(static_cast<size_t>(out_len), -7.0F);
+    ops::plan_attention(backend,
+                        {.kv = &kv, .n_heads = c.n_heads, .window = c.window, .seqs = seqs});
     ops::attention(backend, {.q = q.data(),
                              .q_stride = q_stride,
                              .out = out.data(),

@@ -68,6 +68,8 @@ class Conversations {
                                  .n_heads = kHeads,
                                  .rope_dim = kHeadDim});
     std::vector<float> out(positions.size() * kOutLen);
+    ops::plan_attention(backend,
+                        {.kv = &kv_.view, .n_heads = kHeads, .window = window_, .seqs = seqs});
     ops::attention(backend, {.q = qkv.data(),
                              .q_stride = kRowLen,
                              .out = out.data(),

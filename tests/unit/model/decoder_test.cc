@@ -9,6 +9,7 @@
 
 #include "kernels/ref/dequant.h"
 #include "kernels/ref/ref_backend.h"
+#include "tests/unit/model/half_backend.h"
 #include "tests/unit/model/tiny_model.h"
 
 namespace pagoda::model {
@@ -285,6 +286,17 @@ TEST(Decoder, ComputesALlama) {
     const std::vector<float> logits = harness.run(ids, {23, 1, 16});
     const std::vector<double> expected = NaiveLlama(harness.model()).logits(ids);
     EXPECT_LT(relative_error(logits, expected), 1e-5) << tiny.rope_scaling << tiny.biases;
+  }
+}
+
+TEST(Decoder, ActivationsOfTheBackendsType) {
+  HalfBackend backend;
+  const std::vector<int32_t> ids = random_ids(40, 3);
+  for (const TinyLlama& tiny : kinds_of_llama()) {
+    DecoderHarness harness(tiny, backend);
+    const std::vector<float> logits = harness.run(ids, {23, 1, 16});
+    const std::vector<double> expected = NaiveLlama(harness.model()).logits(ids);
+    EXPECT_LT(relative_error(logits, expected), 5e-3) << tiny.rope_scaling << tiny.biases;
   }
 }
 
