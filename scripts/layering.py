@@ -121,10 +121,10 @@ class Tree:
                 self.report(path, line, f"{part} must not include {target}")
             elif other != part and other not in BELOW[part]:
                 self.report(path, line, f"{part} must not include {other} ({target})")
-        if not path.startswith("kernels/cuda/"):
+        if not path.startswith(("kernels/cuda/", "tests/cuemu/")):
             for match in CUDA_HEADER.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
-                self.report(path, line, f"{match.group(0)} belongs in kernels/cuda alone")
+                self.report(path, line, f"{match.group(0)} belongs in kernels/cuda and tests/cuemu alone")
 
     def check_code(self, path, text):
         is_test = path.startswith("tests/")
