@@ -192,14 +192,16 @@ void launch_alone(void (*kernel)(float*), int n_floats) {
 
 #if defined(__SANITIZE_ADDRESS__)
 __global__ void shared_overrun(float* out) {
-  PAGODA_SHARED(float, tile, 64);
+  PAGODA_SHARED(float, array, 64);
+  float* const tile = array;  // whose bounds the compiler doesn't know
   tile[threadIdx.x + 1] = 1;
   __syncthreads();
   out[threadIdx.x] = tile[threadIdx.x];
 }
 __global__ void neighbouring_arrays(float* out) {
-  PAGODA_SHARED(float, first, 32);
+  PAGODA_SHARED(float, array, 32);
   PAGODA_SHARED(float, second, 32);
+  const float* const first = array;
   if (threadIdx.x < 32) second[threadIdx.x] = 1;
   __syncthreads();
   out[threadIdx.x] = threadIdx.x < 32 ? 0 : first[threadIdx.x];
